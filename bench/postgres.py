@@ -34,8 +34,10 @@ SELECT string_agg(name || '=' || current_setting(name), ', ' ORDER BY name)
   FROM pg_settings WHERE name = ANY ($1)
 """
 
+READ_SIZE: Final = "SELECT pg_database_size(current_database())::float8 / 1048576"
+
 READ_FOOTPRINT: Final = """
-SELECT pg_database_size(current_database())::float8 / 1048576 AS megabytes,
+SELECT $1::float8 AS megabytes,
        coalesce(sum(n_dead_tup), 0)::bigint AS dead_rows,
        coalesce(sum(n_tup_ins), 0)::bigint AS rows_inserted,
        coalesce(sum(n_tup_upd), 0)::bigint AS rows_updated,
@@ -122,11 +124,18 @@ class Cluster:
             await conn.close()
         return f"PostgreSQL {version}: {settings}"
 
-    async def footprint(self, database: str) -> Footprint:
-        """The footprint of `database`, from the statistics that its backends have reported."""
+    async def footprint(self, database: str, *, analyze: bool = False) -> Footprint:
+        """The footprint of `database`, from the statistics that its backends have reported.
+
+        With `analyze`, dead rows are those that ANALYZE finds. The counts of the backends come up
+        to a second late: what a vacuum has removed meanwhile would be counted as dead.
+        """
         conn = await asyncpg.connect(self.dsn(database))
         try:
-            row = await conn.fetchrow(READ_FOOTPRINT)
+            megabytes = await conn.fetchval(READ_SIZE)  # before ANALYZE stores what it finds
+            if analyze:
+                await conn.execute("ANALYZE")
+            row = await conn.fetchrow(READ_FOOTPRINT, megabytes)
         finally:
             await conn.close()
         return msgspec.convert(dict(cast("asyncpg.Record", row)), Footprint)

@@ -25,6 +25,8 @@ from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
 
 IN_FLIGHT: Final = 32
+LENGTH: Final = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+PIPELINED: Final = 8
 TOKEN: Final = "ff-bench"
 HEADERS: Final = {"authorization": f"Bearer {TOKEN}"}
 PAYLOAD: Final = {"text": "x" * 80}
@@ -80,11 +82,12 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(dsn: str) -> AsyncGenerator[Server]:
+async def serving(dsn: str, *, processes: int = 1) -> AsyncGenerator[Server]:
     """A server over the database, which ends with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "flowfabric.cli", "server", "--listen", "127.0.0.1:0"),
+        *("--processes", str(processes)),
         env={
             **os.environ,
             "FF_DATABASE_URL": dsn,
@@ -96,15 +99,14 @@ async def serving(dsn: str) -> AsyncGenerator[Server]:
     assert process.stderr is not None
     reading: asyncio.Task[bytes] | None = None
     try:
-        url = ""
-        while not url:
+        urls: list[str] = []
+        while len(urls) < processes:
             line = (await process.stderr.readline()).decode()
             if not line:
                 raise RuntimeError("the server did not start")
-            found = re.search(r"serving at (\S+)", line)
-            url = found[1] if found else ""
+            urls += re.findall(r"serving at (\S+)", line)
         reading = asyncio.create_task(process.stderr.read())
-        yield Server(process, url)
+        yield Server(process, urls[0])
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
@@ -242,6 +244,43 @@ class Measured:
             await asyncio.gather(*waits, return_exceptions=True)
         return beside / alone
 
+    async def two_processes(self) -> float:
+        """Reads a second of two processes, against those of one.
+
+        Two of three reads are answered without the database, so that it is not the limit.
+        """
+        made = await self.direct.submit(noop.call(**PAYLOAD), lane="elsewhere")
+        paths = ("/v1/whoami", f"/v1/executions/{made.execution_id}/state", "/v1/info")
+        rates: dict[int, list[float]] = {1: [], 2: []}
+        for _ in range(max(3, self.sizes.rounds)):
+            for processes, found in rates.items():
+                async with serving(self.dsn, processes=processes) as server:
+                    found.append(await self._reads(server, paths))
+        return median(rates[2]) / median(rates[1])
+
+    async def _reads(self, server: Server, paths: tuple[str, ...]) -> float:
+        """Reads a second. Many are asked for by one write: the client costs next to nothing."""
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        headers = f"host: {host}\r\nauthorization: Bearer {TOKEN}\r\nx-request-id: bench\r\n\r\n"
+        asked = "".join(f"GET {path} HTTP/1.1\r\n{headers}" for path in paths).encode()
+        turns = max(1, self.sizes.submits * 4 // (IN_FLIGHT * len(paths) * PIPELINED))
+
+        async def caller() -> None:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            for _ in range(turns):
+                writer.write(asked * PIPELINED)
+                for _ in range(len(paths) * PIPELINED):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    assert head.startswith(b"HTTP/1.1 200"), head
+                    found = LENGTH.search(head)
+                    assert found is not None, head
+                    await reader.readexactly(int(found[1]))
+            writer.close()
+
+        began = time.perf_counter()
+        await asyncio.gather(*(caller() for _ in range(IN_FLIGHT)))
+        return turns * IN_FLIGHT * len(paths) * PIPELINED / (time.perf_counter() - began)
+
 
 async def rest(cluster: Cluster, console: Console, *, quick: bool, out: Path | None) -> int:
     """Measure, print every bar beside what was reached; 1 unless all are held."""
@@ -299,6 +338,12 @@ async def _bars(measured: Measured) -> list[Bar]:
             unit=" ms",
             at_most=True,
             told=f"{far:.1f} and {near:.1f}",
+        ),
+        Bar(
+            what="mixed reads of two processes against one",
+            value=await measured.two_processes(),
+            bound=1.6,
+            told=f"{os.cpu_count()} cores",
         ),
         Bar(
             what="CPU of a request that does nothing",

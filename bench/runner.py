@@ -162,7 +162,7 @@ class Runner:
     async def _footprint(self, system: System, database: str, size: int) -> Figures:
         """Disk space and row versions per execution, beyond those of the empty schema."""
         empty = await self.cluster.footprint(f"{system.name}_0")
-        left = await self.cluster.footprint(database)
+        left = await self.cluster.footprint(database, analyze=True)
         return {
             "megabytes": left.megabytes - empty.megabytes,
             "kilobytes_each": 1024 * (left.megabytes - empty.megabytes) / size,

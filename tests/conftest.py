@@ -14,12 +14,14 @@ from hypothesis import settings
 from flowfabric.config import DATABASE_POOLER, DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
+from flowfabric.instants import time_stopped
 from flowfabric.testing import Clock, TestServer
 from tests import pgbouncer
 from tests.remote import DIRECT, THROUGH_SERVER, Servers, through, ways
 from tests.warm_server import WarmServer
 
 THROUGH = "--through-pgbouncer"
+LONGEST = ("tests/proofs/test_proofs.py", "tests/browser/test_wall.py")
 
 # An example may take as long as the machine makes it: only tests marked `timing` bound a time.
 settings.register_profile("flowfabric", deadline=None)
@@ -53,8 +55,22 @@ def pytest_configure(config: pytest.Config) -> None:
         pgbouncer.name_connections()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing of what is collected is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Behind a pooler no test can run that is about a session, or through a server about one."""
+    """The longest tests begin first, so that no process ends long after the others.
+
+    Behind a pooler no test can run that is about a session, or through a server about one.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     for option, marker in ((THROUGH, "session"), (THROUGH_SERVER, "direct")):
         if config.getoption(option):
             left = [item for item in items if item.get_closest_marker(marker) is not None]
@@ -216,19 +232,30 @@ async def db(warm_server: WarmServer, ff_dsn: str) -> AsyncGenerator[Connection]
 
 
 @pytest.fixture
-async def another(ff_dsn: str) -> AsyncGenerator[Callable[[], Awaitable[Connection]]]:
+async def new_database(warm_server: WarmServer) -> None:
+    """The database of this test was lent to no other: for tests of plans and of what they cost.
+
+    Deleted rows are read until they are vacuumed, and statistics and plans stay.
+    """
+    await warm_server.drop_spare()
+
+
+@pytest.fixture
+async def another(
+    warm_server: WarmServer, ff_dsn: str
+) -> AsyncGenerator[Callable[[], Awaitable[Connection]]]:
     """Opens further connections to this test's own database."""
     opened: list[Connection] = []
 
     async def one() -> Connection:
-        opened.append(await connect(DatabaseConfig(dsn=ff_dsn), role="tests"))
+        opened.append(await warm_server.lend_connection(ff_dsn))
         return opened[-1]
 
     try:
         yield one
     finally:
         for conn in opened:
-            await conn.close()
+            await warm_server.take_connection_back(ff_dsn, conn)
 
 
 @pytest.fixture
@@ -248,6 +275,17 @@ async def direct(
     finally:
         for conn in opened:
             await conn.close()
+
+
+@pytest.fixture
+async def ff_clock(warm_server: WarmServer, ff_dsn: str) -> AsyncGenerator[Clock]:
+    """As that of the plugin, on a connection that stays open between tests."""
+    conn = await warm_server.lend_connection(ff_dsn)
+    try:
+        with time_stopped():
+            yield await Clock.install(conn)
+    finally:
+        await warm_server.take_connection_back(ff_dsn, conn)
 
 
 @pytest.fixture

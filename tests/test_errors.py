@@ -80,7 +80,13 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
         409,
         False,
     ),
-    (errors.StaleView(ID, seen_at=AT, changed_at=AT), "contention", "stale_view", 412, False),
+    (
+        errors.StaleView("execution", ID, seen_at=AT, changed_at=AT),
+        "contention",
+        "stale_view",
+        412,
+        False,
+    ),
     (
         errors.StaleGraphRevision(ID.uuid, expected=1, current=2),
         "contention",
@@ -128,6 +134,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.TaskConsumed("twice"), "state", "attempt_already_terminal", 409, False),
     (errors.Unavailable("boot", "no schema"), "unavailable", "unavailable", 503, False),
     (errors.PermissionDenied("claim", "no"), "unavailable", "permission_denied", 403, False),
+    (errors.NeedsDatabase("submit", "conn="), "unavailable", "needs_database", 503, False),
     (
         errors.ResourceExhausted("disk", "full"),
         "resource_exhausted",

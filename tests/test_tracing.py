@@ -112,8 +112,9 @@ async def test_a_failed_attempt_has_the_status_of_an_error_and_a_retry_is_in_the
             raise ValueError("not yet")
 
     async with await Client.connect(ff_dsn) as client:
-        await client.submit(flaky.call(), tags={TRACEPARENT: PARENT})
-        await app.worker(dsn=ff_dsn).run_until_idle()
+        handle = await client.submit(flaky.call(), tags={TRACEPARENT: PARENT})
+        async with app.worker(dsn=ff_dsn):
+            await handle.result(30)
 
     first, second = (each for each in spans.get_finished_spans() if each.name == "run flaky")
     assert (first.status.status_code.name, first.status.description) == (

@@ -18,6 +18,7 @@ from flowfabric.dashboard.graph import lay_out
 
 MEMBERS: Final = 1_000
 EDGES: Final = 2_000
+KINDS: Final = 20
 LANE: Final = "graph"
 # The time until the frame after the one that shows the graph.
 PAINTED: Final = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
@@ -35,7 +36,10 @@ RECOLOURED: Final = """() => new Promise((done) => {
 async def graph(server: Served, engine: Engine) -> list[Line]:
     """Layout, page, and what a browser makes of it, where there is one."""
     lines = [_layout(1_000, 60), _layout(3_000, 250)]
-    flow_id, _ = await submit(engine, "large", random_edges(1, MEMBERS, EDGES), lane=LANE)
+    edges = random_edges(1, MEMBERS, EDGES)
+    names = sorted({name for edge in edges for name in edge})
+    kinds = {name: f"kind-{number % KINDS}" for number, name in enumerate(names)}
+    flow_id, _ = await submit(engine, "large", edges, lane=LANE, kinds=kinds)
     url = f"{server.base}/flows/{flow_id}?group=none&all=1"
     async with httpx.AsyncClient(timeout=30) as client:
         cpu = [server.cpu()]

@@ -11,7 +11,10 @@ import msgspec
 from rich.console import Console
 
 from bench.adapter import AdapterError, call
+from bench.dashboard.browser import browser
+from bench.dashboard.drain import drain
 from bench.dashboard.graph import graph
+from bench.dashboard.life import login, stop
 from bench.dashboard.pages import pages, paths
 from bench.dashboard.result import TIMES_NOISY, Line, medians, table
 from bench.dashboard.served import served
@@ -26,7 +29,7 @@ QUICK_ROWS: Final = 10_000
 MILLION: Final = 1_000_000
 FILL_TIMEOUT: Final = 1_800.0
 READS: Final = ("search_waiting", "search_active", "search_completed", "search_lane", "search_deep")
-PARTS: Final = ("pages", "search", "viewers", "graph")
+PARTS: Final = ("pages", "search", "viewers", "graph", "drain", "browser", "stop", "login")
 P95: Final = {ROWS: 50.0, MILLION: 100.0}
 BUFFERS: Final = 2_000.0
 
@@ -45,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line of `python -m bench dashboard`."""
     parse = argparse.ArgumentParser(
         prog="python -m bench dashboard",
-        description="Measure the dashboard against its bars: pages, searches, viewers, graph.",
+        description="Measure the dashboard against its bars.",
     )
     parse.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows, one round")
     parse.add_argument(
@@ -57,6 +60,9 @@ def parser() -> argparse.ArgumentParser:
         default=PARTS,
         metavar="pages,graph",
         help=f"parts to measure, of {', '.join(PARTS)}",
+    )
+    parse.add_argument(
+        "--open", type=float, default=60.0, metavar="S", help="seconds that a list is left open"
     )
     parse.add_argument("--rounds", type=int, metavar="N", help="rounds (3; quick: 1)")
     parse.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
@@ -77,6 +83,10 @@ async def bench(options: argparse.Namespace, console: Console) -> int:
         for number in range(options.rounds or (1 if options.quick else 3)):
             console.print(f"round {number + 1}", highlight=False)
             rounds.append(await _round(dsn, options, rows))
+        if "drain" in options.only:
+            console.print("drains in turns", highlight=False)
+            queued, pairs = (5_000, 2) if options.quick else (20_000, 5)
+            rounds.append(await drain(cluster, queued=queued, pairs=pairs))
         if options.million and "search" in options.only:
             console.print(f"seeding {MILLION:,} executions", highlight=False)
             rounds.append(await _searches(await _seeded(cluster, MILLION), MILLION))
@@ -101,6 +111,13 @@ async def _round(dsn: str, options: argparse.Namespace, rows: int) -> list[Line]
                 lines += await viewers(server, engine, dsn, seconds=seconds)
             if "graph" in options.only:
                 lines += await graph(server, engine)
+            if "browser" in options.only:
+                seconds, frames = (15.0, 10_000) if options.quick else (options.open, 50_000)
+                lines += await browser(server, engine, seconds=seconds, frames=frames)
+        if "stop" in options.only:
+            lines += await stop(dsn)
+        if "login" in options.only:
+            lines += await login(dsn, engine, wrong=1_000 if options.quick else 10_000)
     finally:
         await engine.close()
     if "search" in options.only:

@@ -12,17 +12,23 @@ TIMES_NOISY: Final = "CPU times and ratios count; times on a shared machine are 
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of one round; `bar` is the most that it may be, None if nothing bounds it."""
+    """A figure of one round; `bar` is the most that it may be, None if nothing bounds it.
+
+    With `least` the bar is the least that it may be.
+    """
 
     group: str
     what: str
     value: float
     unit: str
     bar: float | None = None
+    least: bool = False
 
     @property
     def held(self) -> bool:
-        return self.bar is None or self.value <= self.bar
+        if self.bar is None:
+            return True
+        return self.value >= self.bar if self.least else self.value <= self.bar
 
 
 def medians(rounds: Sequence[Sequence[Line]]) -> list[Line]:
@@ -53,8 +59,8 @@ def table(lines: Sequence[Line]) -> Table:
         shown.add_row(
             line.group if line.group != group else "",
             line.what,
-            f"{line.value:,.1f} {line.unit}",
-            "" if line.bar is None else f"{line.bar:,.0f} {line.unit}",
+            f"{line.value:,.{2 if line.least else 1}f} {line.unit}",
+            "" if line.bar is None else f"{line.bar:,g} {line.unit}",
             verdict,
         )
         group = line.group

@@ -15,19 +15,28 @@ import httpx
 import psutil
 
 START_WITHIN: Final = 30.0
+STOP_WITHIN: Final = 30.0
 
 
 class Served:
     """The address of a server, and what its process has used."""
 
-    def __init__(self, base: str, pid: int) -> None:
+    def __init__(self, base: str, process: asyncio.subprocess.Process) -> None:
         self.base = base
-        self._process = psutil.Process(pid)
+        self._child = process
+        self._process = psutil.Process(process.pid)
 
     def cpu(self) -> float:
         """Seconds of CPU so far."""
         times = self._process.cpu_times()
         return times.user + times.system
+
+    async def stop(self) -> float:
+        """Stop it by SIGTERM; the seconds until the process has ended."""
+        began = time.monotonic()
+        self._child.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(self._child.wait(), STOP_WITHIN)
+        return time.monotonic() - began
 
     def memory(self) -> float:
         """Kilobytes that it holds."""
@@ -57,11 +66,11 @@ async def served(dsn: str) -> AsyncGenerator[Served]:
     try:
         base = f"http://127.0.0.1:{port}/ui"
         await _answers(base)
-        yield Served(base, process.pid)
+        yield Served(base, process)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.wait_for(process.wait(), STOP_WITHIN)
 
 
 async def _answers(base: str) -> None:
@@ -69,7 +78,7 @@ async def _answers(base: str) -> None:
     async with httpx.AsyncClient() as client:
         while True:
             with contextlib.suppress(httpx.HTTPError):
-                if (await client.get(f"{base}/lanes")).status_code == 200:
+                if (await client.get(f"{base}/lanes")).status_code in (200, 303):
                     return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{base} did not answer within {START_WITHIN:.0f} s")

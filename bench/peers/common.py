@@ -178,6 +178,7 @@ class Adapter(ABC):
             for i in range(5):
                 await submit(i, 0.0)
                 await asyncio.sleep(options.every)
+            await self.until_finished(options)  # the worker has started, however long that took
             return await paced(submit, options.seconds, options.every)
 
         async with self.idle_worker(options) as worker:

@@ -19,6 +19,7 @@ from metering import Figures, Meter, arguments
 
 from flowfabric import Client, Engine
 from flowfabric.db.migrate import migrate
+from flowfabric.worker.loop import Worker  # loaded before a worker process says that it is ready
 
 CONCURRENCY: Final = 400
 BULK: Final = 10_000
@@ -56,22 +57,22 @@ of a comparison, and the other scenarios then still run.
 READS: Final = ("read_journal", "read_inbox", "read_outcomes", "read_join", "read_waitpoints")
 """What a wake of a handler may read before its first new step."""
 
-QUEUE_TABLE: Final = "SELECT to_regclass('ff.ready') IS NOT NULL"
+TABLES: Final = """
+SELECT ARRAY(SELECT name FROM unnest(ARRAY['ready', 'quota_policy']) AS name
+              WHERE to_regclass('ff.' || name) IS NOT NULL)
+"""
+"""Which of these tables there are: a base may lack them."""
 
-UNFINISHED: Final = {
-    True: """
-SELECT EXISTS (SELECT FROM ff.ready) OR EXISTS (SELECT FROM ff.lease)
-    OR EXISTS (SELECT FROM ff.exec_core WHERE delay_until_ms IS NOT NULL)
-    OR EXISTS (SELECT FROM ff.exec_core WHERE exceptional_state = 'blocked_by_quota'
-                  AND NOT EXISTS (SELECT FROM ff.quota_policy WHERE name = 'slow'))
-""",
-    False: """
-SELECT EXISTS (SELECT FROM ff.exec_core WHERE eligibility_state = 'eligible_now')
-    OR EXISTS (SELECT FROM ff.exec_core WHERE lifecycle_phase = 'active')
-    OR EXISTS (SELECT FROM ff.exec_core WHERE delay_until_ms IS NOT NULL)
-""",
-}
-"""By whether claimable executions are in a table of their own: a base may have either."""
+QUEUED: Final = "EXISTS (SELECT FROM ff.ready) OR EXISTS (SELECT FROM ff.lease)"
+
+QUEUED_IN_CORE: Final = """EXISTS (
+        SELECT FROM ff.exec_core WHERE eligibility_state = 'eligible_now')
+    OR EXISTS (SELECT FROM ff.exec_core WHERE lifecycle_phase = 'active')"""
+
+DELAYED: Final = "EXISTS (SELECT FROM ff.exec_core WHERE delay_until_ms IS NOT NULL)"
+
+HELD_BACK: Final = """EXISTS (SELECT FROM ff.exec_core WHERE exceptional_state = 'blocked_by_quota'
+            AND NOT EXISTS (SELECT FROM ff.quota_policy WHERE name = 'slow'))"""
 
 COMPLETED_AT: Final = """
 SELECT occurred_at_ms / 1000.0::float8 FROM ff.completion_event
@@ -94,7 +95,7 @@ SELECT f.created_at_ms / 1000.0::float8, max(e.occurred_at_ms) / 1000.0::float8
 class FlowFabricAdapter(Adapter):
     """Executions stay in `ff.exec_core`; each one that ends writes a completion event."""
 
-    _has_queue_table: bool | None = None
+    _unfinished = ""
 
     def add_options(self, parse: argparse.ArgumentParser) -> None:
         parse.add_argument("--runs", default="", help="file that every crash handler appends to")
@@ -176,7 +177,7 @@ class FlowFabricAdapter(Adapter):
             count_statements(meter)
         logging.getLogger("flowfabric").addHandler(WarningCounter(meter))
         app = application(meter, options.runs).app
-        worker = app.worker(
+        worker: Worker = app.worker(
             dsn=options.dsn,
             lanes=[options.lane],
             concurrency=options.concurrency or CONCURRENCY,
@@ -188,9 +189,12 @@ class FlowFabricAdapter(Adapter):
         await running
 
     async def unfinished(self, dsn: str) -> bool:
-        if self._has_queue_table is None:
-            self._has_queue_table = bool(await fetchval(dsn, QUEUE_TABLE))
-        return bool(await fetchval(dsn, UNFINISHED[self._has_queue_table]))
+        if not self._unfinished:
+            tables = await fetchval(dsn, TABLES)
+            any_of = [QUEUED if "ready" in tables else QUEUED_IN_CORE, DELAYED]
+            any_of += [HELD_BACK] if "quota_policy" in tables else []
+            self._unfinished = f"SELECT {' OR '.join(any_of)}"
+        return bool(await fetchval(dsn, self._unfinished))
 
     async def completed_at(self, dsn: str, n: int) -> float | None:
         return await fetchval(dsn, COMPLETED_AT, n)

@@ -25,13 +25,22 @@ _request: Final[ContextVar[Mapping[str, str]]] = ContextVar(
 
 
 @contextlib.contextmanager
-def acting_for(principal: str, request_id: str) -> Generator[None]:
-    """Inside the block audit records have the principal and the id of this request."""
-    token = _request.set({"principal": principal, "request_id": request_id})
+def acting_for(principal: str, request_id: str, *, reason: str | None = None) -> Generator[None]:
+    """Inside the block audit records have the principal and the id of this request.
+
+    Operator events have the reason, too, where the operation is given none.
+    """
+    why = {} if reason is None else {"reason": reason}
+    token = _request.set({"principal": principal, "request_id": request_id, **why})
     try:
         yield
     finally:
         _request.reset(token)
+
+
+def acting_reason() -> str | None:
+    """Why the person acts on whose behalf the operation runs; None if that was not said."""
+    return _request.get().get("reason")
 
 
 def audit(event: str, **fields: object) -> None:

@@ -21,12 +21,15 @@ T = TypeVar("T")
 NUM_FLOW_PARTITIONS: Final = 256
 
 _EXECUTION_ID: Final = re.compile(r"\{fp:([0-9]{1,5})\}:(.*)", re.DOTALL)
+_UUID: Final = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TAG_KEY: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
 _MEMBER_GROUP: Final = 0x6D656D62_6572_0000_0067_726F75702069
 """The bits in which the id of a member and the id of its join differ; the uuid version stays."""
+_VERSION_BITS, _VERSION_5 = 0xF << 76 | 0b11 << 62, 5 << 76 | 0b10 << 62
+_make_uuid, _put = UUID.__new__, object.__setattr__
 _last_tick = 0
 
 
@@ -101,27 +104,30 @@ def new_uuids(count: int) -> list[UUID]:
     first = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
     _last_tick = first + count - 1
     fresh: list[UUID] = []
-    make, put, unknown = UUID.__new__, object.__setattr__, SafeUUID.unknown
     for tick, noise in enumerate(struct.unpack(f">{count}Q", os.urandom(8 * count)), first):
         stamp = tick >> 12 << 80 | 0x7 << 76 | (tick & 0xFFF) << 64
-        # What the constructor does, without its checks: a bulk submit makes ids by the thousand.
-        uuid = make(UUID)
-        put(uuid, "int", stamp | 0b10 << 62 | noise & 0x3FFFFFFFFFFFFFFF)
-        put(uuid, "is_safe", unknown)
-        fresh.append(uuid)
+        fresh.append(uuid_of(stamp | 0b10 << 62 | noise & 0x3FFFFFFFFFFFFFFF))
     return fresh
+
+
+def uuid_of(number: int) -> UUID:
+    """What the constructor does, without its checks: bulk calls make ids by the thousand."""
+    uuid = _make_uuid(UUID)
+    _put(uuid, "int", number)
+    _put(uuid, "is_safe", SafeUUID.unknown)
+    return uuid
 
 
 def parse_uuid(text: str, *, field: str, given: str | None = None) -> UUID:
     """Parse a hyphenated UUID; raises `ValidationError(invalid_input)` that shows `given`."""
+    if _UUID.fullmatch(text) is not None:
+        return uuid_of(int(text.replace("-", ""), 16))
     try:
-        parsed = UUID(text)
+        UUID(text)
     except ValueError:
         rule = "must be a uuid" if given is None else "must end in a uuid"
         raise invalid_input(field, given or text, rule) from None
-    if str(parsed) != text.lower():
-        raise invalid_input(field, given or text, "must have a uuid with hyphens")
-    return parsed
+    raise invalid_input(field, given or text, "must have a uuid with hyphens")
 
 
 def as_uuid(given: UUID | str, *, field: str) -> UUID:
@@ -166,7 +172,8 @@ def worker_partition(worker_instance_id: str) -> int:
 def attempt_id(execution_id: ExecutionId, attempt_index: int) -> UUID:
     """The id of one attempt, computed from the execution and the index."""
     digest = hashlib.sha256(execution_id.uuid.bytes + attempt_index.to_bytes(4, "big")).digest()
-    return UUID(bytes=digest[:16], version=5)
+    number = int.from_bytes(digest[:16], "big")
+    return uuid_of(number & ~_VERSION_BITS | _VERSION_5)
 
 
 def child_id(

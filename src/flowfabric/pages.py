@@ -1,15 +1,20 @@
-"""Limits of pages and batches: how many rows one call may ask for."""
+"""Pages and batches: how many rows one call may ask for, and where the next page begins."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from uuid import UUID
 
 from flowfabric.errors import invalid_input
+from flowfabric.ids import check_type
 
 MAX_PAGE: Final = 1000
 FIRST_ID: Final = UUID(int=0)
 """The first page begins after this id."""
+NEWEST: Final = (2**63 - 1, UUID(int=2**128 - 1))
+"""The first page of a list with the newest first begins before this instant and id."""
+_CURSOR: Final = re.compile(r"([0-9]{1,19})/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
 def page_size(limit: int) -> int:
@@ -31,3 +36,16 @@ def check_limit(limit: int, *, at_most: int = MAX_PAGE, field: str = "limit") ->
 def _check_whole(field: str, given: object) -> None:
     if type(given) is not int:
         raise invalid_input(field, given, "must be a whole number")
+
+
+def instant_cursor(at_ms: int, last_id: UUID) -> str:
+    """The cursor of the page after the row of this instant and id."""
+    return f"{at_ms}/{last_id}"
+
+
+def read_instant_cursor(cursor: str, *, page_of: str) -> tuple[int, UUID]:
+    """The instant and id of `instant_cursor`; raises `ValidationError(invalid_cursor)`."""
+    found = _CURSOR.fullmatch(check_type(cursor, str, field="cursor"))
+    if found is None or int(found[1]) > NEWEST[0]:
+        raise invalid_input("cursor", cursor, f"must be the next_cursor of a page of {page_of}")
+    return int(found[1]), UUID(found[2])

@@ -156,6 +156,13 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"max_reclaims": 1.5}, "max_reclaim_count 1.5"),
     ({"retry": RetryLater(after=5)}, "retry RetryLater.* must be a Retry"),
     ({"retry": 5}, r"retry 5 must be a Retry: write retry=Retry\(max_retries=5\)"),
+    ({"replay": "loose"}, "replay 'loose' must be 'strict' or 'by_name'"),
+    ({"on_divergence": "ignore"}, "on_divergence 'ignore' must be 'suspend' or 'fail'"),
+    ({"version": -1}, "version -1 must be a whole number"),
+    ({"version": "2"}, "version '2' must be a whole number"),
+    ({"max_step_bytes": 0}, "max_step_bytes 0 must be a whole number from 1"),
+    ({"max_step_bytes": 2**20 + 1}, "max_step_bytes 1048577 must be a whole number from 1"),
+    ({"raises": OSError}, r"raises 'OSError' must be a list: write raises=\(OSError,\)"),
 ]
 
 

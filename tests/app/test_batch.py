@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, Batch, BatchCtx, Client, ConfigError, Ctx, ExecutionFailed, Fail
+from flowfabric import (
+    App,
+    Batch,
+    BatchCtx,
+    Client,
+    ConfigError,
+    Ctx,
+    ExecutionFailed,
+    Fail,
+    Retry,
+)
 from flowfabric.errors import ValidationError
 from flowfabric.states import PublicState
 
@@ -14,20 +24,28 @@ pytestmark = pytest.mark.timeout(60)
 
 
 async def test_executions_are_handled_together_and_end_apart(ff_dsn: str) -> None:
-    app, sizes = App(), list[int]()
+    app, sizes, tried = App(), list[int](), list[int]()
 
-    @app.task("double", batch=Batch(size=4, wait=0.05))
+    @app.task("double", batch=Batch(size=4, wait=0.05), retry=Retry(max_retries=1, initial=0))
     async def double(ctx: BatchCtx, items: list[int]) -> list[int | Fail]:
         assert len(ctx.execution_ids) == len(items)
         sizes.append(len(items))
-        return [Fail("odd", retryable=False) if item % 2 else 2 * item for item in items]
+        busy = tried.count(4) == 0
+        tried.extend(items)
+        return [
+            Fail("odd", retryable=False)
+            if item % 2
+            else (Fail("busy") if item == 4 and busy else 2 * item)
+            for item in items
+        ]
 
     async with await Client.connect(ff_dsn) as client:
         handles = await client.submit_many(double.many(range(10)))
         await app.worker(dsn=ff_dsn).run_until_idle()
 
-        assert sum(sizes) == 10
+        assert sum(sizes) == 11, "one is tried again"
         assert max(sizes) == 4
+        assert [len(await each.attempts()) for each in handles[3:6]] == [1, 2, 1]
         assert [await each.result() for each in handles[::2]] == [0, 4, 8, 12, 16]
         for each in handles[1::2]:
             with pytest.raises(ExecutionFailed, match="odd"):

@@ -260,6 +260,14 @@ def test_many_makes_one_call_for_each_item() -> None:
     assert [call.payload for call in square.many([1, 2])] == [b'{"number":1}', b'{"number":2}']
 
 
+def test_equal_sets_are_equal_payloads() -> None:
+    @App().task("tally")
+    async def tally(ctx: Ctx, numbers: set[int]) -> None: ...
+
+    assert {8, 0}.__repr__() != {0, 8}.__repr__()  # as the orders of texts in two processes
+    assert tally.call({8, 0}).payload == tally.call({0, 8}).payload == b'{"numbers":[0,8]}'
+
+
 async def test_a_task_can_still_be_called_as_the_function_it_is() -> None:
     @App().task("double")
     async def double(ctx: Ctx, number: int) -> int:

@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    async_playwright,
+    expect,
+)
 
 from flowfabric import Engine
 from flowfabric.dashboard import mounting
@@ -20,8 +27,11 @@ from flowfabric.server.settings import Settings
 from tests.dashboard.busy import Busy, make_busy
 
 NO_BROWSER = "FF_NO_BROWSER"
+expect.set_options(timeout=30_000)  # a fact is waited for, however busy the machine is
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+MAKE_PICTURES = "FF_PICTURES"
+"""Set, the pictures of the documentation are made anew."""
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 _WHY = (
     f"{NO_BROWSER} is set"
@@ -31,11 +41,12 @@ _WHY = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without Chromium these tests are left out, and say so."""
-    if CHROMIUM is None or os.environ.get(NO_BROWSER):
-        here = Path(__file__).parent
-        for item in items:
-            if here in item.path.parents:
+    """Without Chromium these tests are left out, and say so; they have time on a busy machine."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(300))
+            if CHROMIUM is None or os.environ.get(NO_BROWSER):
                 item.add_marker(pytest.mark.skip(reason=_WHY))
 
 
@@ -68,7 +79,7 @@ async def chromium() -> AsyncGenerator[Browser]:
 @pytest.fixture
 async def served(ff_engine: Engine, ff_dsn: str) -> AsyncGenerator[Served]:
     busy, worker = await make_busy(ff_engine, ff_dsn)
-    settings = Settings(listen="127.0.0.1:0", api_tokens=())
+    settings = Settings(listen="127.0.0.1:0", api_tokens=(), callbacks=True)
     try:
         with bind(settings) as bound:
             async with running(ff_engine, settings, bound, mounting=mounting) as application:
@@ -76,6 +87,15 @@ async def served(ff_engine: Engine, ff_dsn: str) -> AsyncGenerator[Served]:
                 yield Served(url=url, busy=busy, application=application, engine=ff_engine)
     finally:
         await worker.__aexit__(None, None, None)
+
+
+@pytest.fixture
+async def address(ff_engine: Engine) -> AsyncGenerator[str]:
+    """The dashboard of this test's database, which has no worker."""
+    settings = Settings(listen="127.0.0.1:0", api_tokens=())
+    with bind(settings) as bound:
+        async with running(ff_engine, settings, bound, mounting=mounting):
+            yield f"{address_of(bound)}/ui"
 
 
 @pytest.fixture
@@ -100,6 +120,12 @@ async def context_of(browser: Browser, heard: Heard, **options: Any) -> BrowserC
     return context
 
 
+async def listening(page: Page, title: str) -> None:
+    """The page with this title is there, and its scripts, which run after its text, hear keys."""
+    await expect(page.locator("h1")).to_have_text(title)
+    await page.wait_for_load_state("domcontentloaded")
+
+
 @pytest.fixture
 async def page(chromium: Browser, heard: Heard, served: Served) -> AsyncGenerator[Page]:
     """A page of 1440 px; at the end nothing was complained about, and no other host was asked."""
@@ -109,3 +135,12 @@ async def page(chromium: Browser, heard: Heard, served: Served) -> AsyncGenerato
     await context.close()
     assert heard.complaints == []
     assert heard.hosts <= {served.url.split("/")[2]}
+
+
+@pytest.fixture
+async def bare_page(chromium: Browser, heard: Heard) -> AsyncGenerator[Page]:
+    """A page of 1440 px beside no busy database; what the browser complains about fails it."""
+    context = await context_of(chromium, heard, viewport={"width": 1440, "height": 900})
+    yield await context.new_page()
+    await context.close()
+    assert heard.complaints == []

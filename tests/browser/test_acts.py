@@ -5,7 +5,11 @@ from __future__ import annotations
 from playwright.async_api import Browser, Page, expect
 
 from flowfabric.states import PublicState, Role
-from tests.browser.conftest import Heard, Served, context_of
+from tests import given
+from tests.browser.conftest import Heard, Served, context_of, listening
+
+PRESS = """(keys) => { for (const key of keys)
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })); }"""
 
 
 async def test_an_execution_is_cancelled_in_a_dialog_without_leaving_the_page(
@@ -18,7 +22,7 @@ async def test_an_execution_is_cancelled_in_a_dialog_without_leaving_the_page(
 
     await dialog.get_by_role("textbox", name="Reason").fill("x  ")
     await dialog.get_by_role("button", name="Cancel execution").click()
-    await expect(dialog).to_be_visible()  # the reason is too short
+    await expect(dialog).to_contain_text("must have 3 to 1,000 characters")
     await page.keyboard.press("Escape")
     await expect(dialog).not_to_be_visible()
 
@@ -68,12 +72,74 @@ async def test_rows_are_moved_through_and_selected_by_keys_and_changed_together(
     await page.keyboard.press("/")
     await page.keyboard.type("order-1")
     await page.keyboard.press("Enter")
-    await expect(page.locator("h1")).to_have_text("charge_card")
-    await page.keyboard.press("g")
-    await page.keyboard.press("l")
-    await expect(page.locator("h1")).to_have_text("Lanes")
+    await listening(page, "charge_card")
+    await page.evaluate(PRESS, ["g", "l"])  # at once: the second key has a second to come
+    await listening(page, "Lanes")
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_contain_text("next and previous row")
+
+
+async def test_all_that_matches_is_selected_and_changed_and_the_filter_is_saved(
+    page: Page, served: Served
+) -> None:
+    await served.engine.create_execution(
+        [given.new(execution_kind="many", lane_id="idle lane") for _ in range(30)]
+    )
+    await page.goto(served.url + "/executions?kind=many&limit=25")
+    await page.get_by_role("checkbox", name="Select all rows").check()
+    bar = page.locator("[data-picked]")
+    await expect(bar.locator(".count")).to_have_text("25 selected")
+    await bar.get_by_role("button", name="Select all 30 matching").click()
+    await expect(bar.locator(".count")).to_have_text("all 30 matching")
+    await bar.get_by_role("link", name="Priority").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("30 executions?")
+    await dialog.get_by_label("Priority").fill("7")
+    await dialog.get_by_role("textbox", name="Reason").fill("the boss asks")
+    await dialog.locator("button.primary, button.danger").click()
+    await expect(page.locator("#bulk")).to_contain_text("30 of 30 done")
+
+    await page.goto(served.url + "/executions?kind=many&limit=25")
+    await page.get_by_role("link", name="Save this filter").click()
+    await dialog.locator("[name=name]").fill("many of them")
+    await dialog.get_by_role("button", name="Save filter").click()
+    await expect(page.get_by_role("status")).to_contain_text("saved as many of them")
+    await expect(page.locator(".chip.saved")).to_contain_text("many of them")
+
+
+async def test_a_link_is_made_and_answers_without_a_login_and_a_form_shows_what_it_would_do(
+    page: Page, served: Served
+) -> None:
+    await page.goto(served.url + "/approvals")
+    await page.get_by_role("link", name="Copy link").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("textbox", name="Reason").fill("mail it to bob")
+    await dialog.get_by_role("button", name="Make link").click()
+    link = await dialog.locator("[data-secret] span").inner_text()
+    await page.goto(link)
+    await expect(page.locator("h1")).to_contain_text("Ship 2.0?")
+    await page.get_by_label("Your name").fill("bob")
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_role("status")).to_have_text("Your answer is delivered.")
+    assert await page.locator("img, script:not([src])").count() == 0
+
+    await page.goto(served.url + "/schedules")
+    await page.get_by_role("link", name="New schedule").click()
+    await expect(dialog.locator("[data-preview]")).to_contain_text("At 02:00 every day")
+    await dialog.locator("[name=cron]").fill("*/15 * * * *")
+    await expect(dialog.locator("[data-preview]")).to_contain_text("Every 15th minute")
+    await dialog.locator("[name=name]").fill("quarterly")
+    await dialog.locator("[name=kind]").fill("build")
+    await dialog.get_by_role("button", name="Make schedule").click()
+    await expect(page.locator("main h1")).to_have_text("quarterly")
+
+    await page.goto(served.url + "/events")
+    await expect(page.locator("header.head")).to_have_attribute("data-live", "on")
+    await page.get_by_role("button", name="Hold").click()
+    await served.engine.cancel_execution(served.busy.delayed, actor="ann", reason="later")
+    await expect(page.get_by_role("button", name="1 new, show")).to_be_visible()
+    await page.get_by_role("button", name="Hold").click()
+    await expect(page.locator("#events tbody tr").first).to_contain_text("later")
 
 
 async def test_preferences_hold_from_page_to_page(page: Page, served: Served) -> None:

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from bench.flow_graphs import Hand, busy_flow, random_edges, start_order, submit
 from flowfabric import Engine
-from flowfabric.dashboard import mounting
-from flowfabric.server.serve import address_of, bind, running
-from flowfabric.server.settings import Settings
-from tests.browser.conftest import Heard, context_of
-from tests.browser.pictures import PICTURES
+from tests.browser.conftest import MAKE_PICTURES, PICTURES
 
 PAINTED = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
     () => done(performance.now()))))"""
-MAKE_PICTURES = "FF_PICTURES"
-"""Set, the pictures of the documentation are made anew."""
 VIEW = "() => document.querySelector('svg.graph').getAttribute('viewBox')"
 
 
 @pytest.fixture
-async def address(ff_engine: Engine) -> AsyncGenerator[str]:
-    """A server of this test's database."""
-    settings = Settings(listen="127.0.0.1:0", api_tokens=())
-    with bind(settings) as bound:
-        async with running(ff_engine, settings, bound, mounting=mounting):
-            yield f"{address_of(bound)}/ui"
-
-
-@pytest.fixture
-async def page(chromium: Browser, heard: Heard) -> AsyncGenerator[Page]:
-    """A page of 1440 px; what the browser complains about fails the test."""
-    context = await context_of(chromium, heard, viewport={"width": 1440, "height": 900})
-    yield await context.new_page()
-    await context.close()
-    assert heard.complaints == []
+def page(bare_page: Page) -> Page:
+    return bare_page
 
 
 async def test_a_running_flow_recolours_without_a_reload(

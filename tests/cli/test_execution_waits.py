@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.journal.entry import PATCH_PREFIX, EntryWrite
@@ -22,6 +24,7 @@ from tests import given
 from tests.cli.conftest import Inside, one_line
 from tests.engine.controls import actions
 from tests.engine.executions.suspended import suspended, waiting_for_signal
+from tests.worker.facts import eventually
 
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -199,11 +202,21 @@ async def test_an_execution_without_steps_says_so(ff: Inside, db: Connection) ->
     assert missing.endswith("does not exist")
 
 
+async def has_listed(db: Connection) -> bool:
+    """Has `ff` read the steps?"""
+    return await db.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'flowfabric cli' AND state = 'idle'"
+        " AND query LIKE '%journal.list_steps%')"
+    )
+
+
+@pytest.mark.session("looks for the statements of a session")
 async def test_steps_are_followed_to_the_end(ff: Inside, db: Connection) -> None:
     lease = await given.claimed(db)
     await record_entries(db, [entry(lease, 1, state=JournalState.OPEN)])
     following = asyncio.create_task(ff("executions", "steps", str(lease.execution_id), "--follow"))
-    await asyncio.sleep(1.5)
+    await eventually(lambda: has_listed(db))
     await record_entries(db, [entry(lease, 1), entry(lease, 2, name="ship")])
     await complete(db, [Completion(lease)])
 

@@ -27,6 +27,7 @@ def classes(kind: type[errors.FlowFabricError]) -> Iterator[type[errors.FlowFabr
         (errors.ValidationError("invalid_kid", "kid must not hold a colon"), 2),
         (errors.ConfigError("application", "x", "has no tasks"), 2),
         (errors.PermissionDenied("migrate", "not the owner"), 1),
+        (errors.NeedsDatabase("submit", "conn="), 1),
         (errors.ResultTimeout.__new__(errors.ResultTimeout), 3),
         (errors.OperationTimeout("x"), 3),
         (errors.ConfigError("database", "FF_DATABASE_URL", "is not set"), 4),

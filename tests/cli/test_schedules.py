@@ -100,6 +100,54 @@ async def test_a_schedule_is_created_triggered_backfilled_and_deleted(
     assert await db.fetchval("SELECT count(*) FROM ff.schedule") == 0
 
 
+async def test_what_is_given_of_a_schedule_is_changed_and_the_rest_stays(
+    ff: Inside, clock: Clock, db: Connection
+) -> None:
+    await clock.set(BEGIN)
+    await ff(
+        "schedules", "create", "digest", "mail", '{"to": "ann"}', "--cron", "0 9 * * *",
+        "--tag", "a.b=c", "--overlap", "allow",
+    )  # fmt: skip
+
+    moved = await ff(
+        "schedules", "update", "digest", "--tz", "Asia/Tokyo", "--reason", "they moved"
+    )
+    assert moved.out == "schedule digest is active and fires next at 2027-01-06 00:00:00 UTC\n"
+    changed = await ff(
+        "schedules", "update", "digest", "--every", "15m", "--payload", '{"to": "bob"}',
+        "--kind", "post", "--priority", "7", "--json",
+    )  # fmt: skip
+    assert changed.json["next_fire_at"] == "2027-01-05T00:15:00+00:00"
+    row = await db.fetchrow("SELECT * FROM ff.schedule")
+    assert row is not None
+    assert (row["spec_kind"], row["execution_kind"], row["payload"], row["priority"]) == (
+        "interval",
+        "post",
+        b'{"to": "bob"}',
+        7,
+    )
+    assert (row["overlap"], row["tags"], row["lane_id"]) == ("allow", '{"a.b": "c"}', "default")
+    events = await db.fetch(
+        "SELECT reason FROM ff.operator_event"
+        " WHERE event_type = 'schedule_updated' ORDER BY event_id"
+    )
+    assert [each["reason"] for each in events] == ["they moved", None]
+    await ff("schedules", "pause", "digest")
+    paused = await ff("schedules", "update", "digest", "--every", "1h")
+    assert paused.out == "schedule digest is paused\n"
+    for given, said in (
+        ((), "name what changes"),
+        (("--payload", "{"), "is not JSON"),
+        (("--tz", "Asia/Tokyo"), "needs one of cron, every and at"),
+        (("--cron", "x"), "is not a cron expression"),
+        (("--runs", "0"), "runs: 0 must be a whole number from 1"),
+    ):
+        refused = await ff("schedules", "update", "digest", *given)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+    assert await db.fetchval("SELECT every_ms FROM ff.schedule") == 3_600_000
+    assert (await ff("schedules", "update", "nightly", "--every", "1h")).code == 1
+
+
 async def test_instants_are_previewed_without_a_database(
     ff: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:

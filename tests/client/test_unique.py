@@ -13,6 +13,7 @@ from flowfabric import (
     ConfigError,
     Ctx,
     Debounce,
+    Retry,
     Unique,
     UniqueKeyTaken,
     ValidationError,
@@ -67,12 +68,20 @@ async def test_a_key_may_be_free_once_its_execution_has_started(ff_dsn: str) -> 
     async def nap(ctx: Ctx) -> None:
         await ctx.sleep(3600)
 
+    @begun.task("fails", retry=Retry(max_retries=1, initial=3600))
+    async def fails(ctx: Ctx) -> None:
+        raise OSError("no answer")
+
     async with await Client.connect(ff_dsn) as client:
+        retried = await client.submit(fails.call(), unique=Unique("k"))
         first = await client.submit(nap.call(), unique=Unique("k", until="started"))
         assert not (await client.submit(nap.call(), unique=Unique("k", until="started"))).created
         await begun.worker(dsn=ff_dsn).run_until_idle()
         second = await client.submit(nap.call(), unique=Unique("k", until="started"))
         assert second.execution_id != first.execution_id
+        assert await retried.state() is PublicState.DELAYED
+        again = await client.submit(fails.call(), unique=Unique("k"))
+        assert again.execution_id == retried.execution_id, "a retry has not ended"
 
 
 async def test_submits_that_follow_soon_become_one_execution(ff_dsn: str, ff_clock: Clock) -> None:

@@ -20,6 +20,7 @@ from flowfabric.conditions import (
     is_satisfied,
     keys_of,
     match_of_last,
+    remaining,
     required_names,
     satisfiers,
 )
@@ -235,3 +236,36 @@ def test_one_signal_more_never_takes_the_answer_back_and_counts_only_if_it_match
     assert is_satisfied(condition, more) >= is_satisfied(condition, signals)
     if match_of_last(condition, key, more) != "matched":
         assert is_satisfied(condition, more) is is_satisfied(condition, signals)
+
+
+@pytest.mark.parametrize(
+    ("condition", "signals", "left"),
+    [
+        (Single("a"), {}, Single("a")),
+        (CountOf(2, ("a", "b")), {"a": [A1]}, CountOf(2, ("a", "b"))),
+        (AllConditions((Single("a"), Single("b"))), {"a": [A1]}, Single("b")),
+        (
+            AllConditions((Single("a"), Single("b"), Single("c"))),
+            {"a": [A1]},
+            AllConditions((Single("b"), Single("c"))),
+        ),
+        (
+            AllConditions((AllConditions((Single("a"), Single("b"))), Single("c"))),
+            {"a": [A1], "c": [B3]},
+            Single("b"),
+        ),
+    ],
+)
+def test_members_that_are_satisfied_do_not_remain(
+    condition: Condition, signals: Arrivals, left: Condition
+) -> None:
+    assert remaining(condition, signals) == left
+
+
+@given(conditions, arrivals, arrivals)
+def test_what_remains_is_satisfied_together_with_the_condition(
+    condition: Condition, first: Arrivals, more: Arrivals
+) -> None:
+    both = {key: [*first.get(key, ()), *more.get(key, ())] for key in KEYS}
+    if not is_satisfied(condition, first):
+        assert is_satisfied(remaining(condition, first), both) == is_satisfied(condition, both)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 
-from flowfabric import App, Client, Ctx, Engine, Fail, Retry
+from flowfabric import App, Client, Ctx, Engine, Fail, QuotaLimits, Retry
 from flowfabric.engine.lifecycle.create_execution import Created
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.ids import ExecutionId, new_uuid
@@ -33,15 +33,26 @@ class Busy(msgspec.Struct, kw_only=True):
     delayed: ExecutionId
     foreign: ExecutionId
     member: ExecutionId
+    approval: ExecutionId
+    waitpoint: UUID
     worker: str
     budget: UUID
     flow: UUID
     bulk: UUID
+    quota: UUID
 
     def path(self, name: str) -> str:
         """The path of the page of this execution."""
         found: ExecutionId = getattr(self, name)
         return f"/executions/{found.partition_key}.{found.uuid}"
+
+
+class Rollout(msgspec.Struct):
+    """What people answer when they are asked about a release."""
+
+    percent: Annotated[int, msgspec.Meta(ge=1, le=100, description=HOSTILE[:60])] = 100
+    region: Literal["eu", "us"] | None = None
+    notify: bool = False
 
 
 def shop() -> App:
@@ -73,6 +84,14 @@ def shop() -> App:
         await asyncio.sleep(600)
         return path
 
+    @app.task("ship_release", lane="orders")
+    async def ship_release(ctx: Ctx, version: str) -> str:
+        door = await ctx.waitpoint("approval", expires=timedelta(hours=4), answer=Rollout)
+        await ctx.wait(
+            door.count(2, distinct="sources", name="approved"), timeout=timedelta(hours=4)
+        )
+        return version
+
     @app.task("build")
     async def build(ctx: Ctx, commit: str) -> str:
         return commit
@@ -83,6 +102,7 @@ def shop() -> App:
 async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
     """Fill the database; the worker that is given back runs until its caller stops it."""
     app = shop()
+    await engine.seed_waitpoint_hmac_secret("k0", "5e" * 32)
     tasks: dict[str, Any] = dict(app.tasks)
     worker = app.worker(dsn=dsn, concurrency=8, drain=0.1)
     await worker.__aenter__()
@@ -95,6 +115,9 @@ async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
         bad = await client.submit(tasks["charge_card"].call({**order, "total": 1000}))
         waits = await client.submit(tasks["fulfil_order"].call("o-2"), tags=tags)
         runs = await client.submit(tasks["transcode"].call("film.mov"))
+        asks = await client.submit(
+            tasks["ship_release"].call("2.0"), tags={"ff.question": f"Ship 2.0? {HOSTILE[:60]}"}
+        )
         flow = app.flow("release")
         first = flow.add(tasks["build"].call("abc"), name="build")
         flow.add(tasks["build"].call("abc"), name="deploy").after(first)
@@ -120,12 +143,13 @@ async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
         (bad, PublicState.FAILED),
         (waits, PublicState.SUSPENDED),
         (runs, PublicState.ACTIVE),
+        (asks, PublicState.SUSPENDED),
     ):
 
         async def reached(wanted: Any = wanted, state: PublicState = state) -> bool:
             return await engine.read_execution_state(wanted.execution_id) is state
 
-        await eventually(reached)
+        await eventually(reached, within=60)  # many browsers may share the machine
     [entry] = (await engine.list_workers("default")).workers
     budget = new_uuid()
     await engine.create_budget(
@@ -136,6 +160,11 @@ async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
         scope_type="tenant",
         scope_id=HOSTILE[:60],
     )
+    await engine.record_spend(budget, good.execution_id, {"tokens": 850})
+    quota = await engine.create_quota_policy(
+        "per tenant", QuotaLimits(max_concurrent=2, max_requests_per_window=10, window_seconds=60)
+    )
+    [waitpoint] = (await engine.list_pending_waitpoints(asks.execution_id)).waitpoints
     await engine.create_schedule(
         ScheduleDefinition(
             name="nightly",
@@ -155,7 +184,10 @@ async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
         namespace="default",
     )
     busy = Busy(
+        approval=asks.execution_id,
+        waitpoint=waitpoint.waitpoint_id,
         budget=budget,
+        quota=quota.quota_policy_id,
         bulk=bulk.bulk_id,
         completed=good.execution_id,
         failed=bad.execution_id,

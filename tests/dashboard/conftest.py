@@ -56,6 +56,17 @@ async def form_token(person: httpx.AsyncClient, path: str) -> str:
     return found[1]
 
 
+async def send(
+    person: httpx.AsyncClient, path: str, data: dict[str, str], status: int | tuple[int, ...] = 303
+) -> str:
+    """Open the form of this act and send it; the text of the answer, which has this status."""
+    token = await form_token(person, path)
+    answer = await person.post(path, data={"_csrf": token, **data})
+    expected = status if isinstance(status, tuple) else (status,)
+    assert answer.status_code in expected, answer.text
+    return answer.text
+
+
 async def log_in(person: httpx.AsyncClient, token: str) -> httpx.Response:
     """Send the login form."""
     data = {"_csrf": await form_token(person, "/login"), "token": token, "next": "/lanes"}

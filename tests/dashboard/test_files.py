@@ -11,7 +11,7 @@ from pathlib import Path
 from flowfabric.dashboard.assets import STATIC
 from flowfabric.dashboard.render import TEMPLATES
 
-MAY_MAKE_SVG: frozenset[str] = frozenset({"flow.html", "flow_graph.html", "overview.html"})
+MAY_MAKE_SVG: frozenset[str] = frozenset({"flow.html", "flow_graph.html", "chart.html"})
 """Templates that show SVG which the server has made."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from datetime import timedelta
 
 import html5lib
@@ -52,7 +53,7 @@ async def test_every_page_answers_and_no_text_becomes_markup(
         extra = [
             busy.path(name)
             for name in busy.__struct_fields__
-            if name not in ("worker", "flow", "budget", "bulk")
+            if name not in ("worker", "flow", "budget", "bulk", "quota", "waitpoint")
         ]
         extra += ["/lanes/idle lane", "/settings?tab=info", "/settings?tab=doctor&run=1"]
         extra += [f"/executions/bulk?do=replay&matching=1&reason={HOSTILE}"]
@@ -163,7 +164,7 @@ async def test_acts_change_executions_and_keep_who_and_why(
     await _send(ann, f"{busy.path('failed')}/replay", {"from": "failure", "reason": "bank is back"})
     await _send(ann, f"{busy.path('active')}/revoke", {"reason": "stuck"})
     await _send(ann, "/lanes/orders/drain", {"reason": "moving"})
-    await _send(ann, "/lanes/orders/retention", {"retention": "12h"})
+    await _send(ann, "/lanes/orders/retention", {"retention": "12h", "reason": "disk"})
     await _send(ann, "/schedules/nightly/pause", {"reason": "holidays"})
     await _send(ann, "/schedules/nightly/resume", {"reason": "over", "catch_up": "yes"})
     await _send(ann, "/schedules/nightly/trigger", {"reason": "today too", "force": "yes"})
@@ -173,6 +174,10 @@ async def test_acts_change_executions_and_keep_who_and_why(
         {"hard.tokens": "5", "soft.tokens": "4", "reason": "dear"},
     )
     await _send(ann, f"/budgets/{busy.budget}/reset", {"reason": "new month"})
+    worker = (await ann.get(f"/workers/{busy.worker}")).text
+    assert f"<dt>Host</dt><dd>{socket.gethostname()}</dd>" in worker
+    assert "Lost leases" in worker  # the one that was revoked
+    assert "charge_card" in worker[worker.index("Ended attempts") :]
     await _send(ann, f"/workers/{busy.worker}/dead", {"reason": "old"})
     text = await _send(
         ann, f"/executions/bulk?do=replay&id={waiting.rpartition('/')[2]}", {"reason": "after all"}
@@ -282,7 +287,12 @@ async def test_an_approval_is_answered_and_a_token_is_shown_once(
     path = f"/approvals/{x.partition_key}.{x.uuid}/{waits.waitpoint_id('refund')}/answer"
     async with browser(served) as person:
         assert path in (await person.get("/approvals")).text
-        assert "approvals are open" in (await person.get("/")).text
+        assert "approval is open" in (await person.get("/")).text
+        assert (
+            "1 open waitpoints have tokens of k1; some never expire"
+            in (await person.get("/keys/rotate")).text
+        )
+        assert '<td data-label="Open waitpoints">1</td>' in (await person.get("/keys")).text
         await _send(person, path, {"signal": "approved", "reason": "the goods came back"})
         assert await ff_engine.read_execution_state(x) is PublicState.RESUMABLE
         decided = await person.get(path)
@@ -290,11 +300,35 @@ async def test_an_approval_is_answered_and_a_token_is_shown_once(
 
         await _send(person, "/keys/rotate", {"kid": "k2", "grace": "1h", "reason": "yearly"})
         assert (await ff_engine.list_waitpoint_hmac_kids()).current_kid == "k2"
-        form = {"label": "ann", "role": "operator", "namespaces": "*", "expires": "90d"}
+        form = {"label": "ann", "role": "admin", "namespaces": "*", "expires": "90d"}
         shown = await _send(person, "/tokens/new", form, 200)
         [token] = await ff_engine.list_tokens()
         assert f"{token.label}" in shown
         assert "ff_" in shown
+
+
+async def test_whoever_makes_the_first_token_is_not_locked_out(
+    served: Application, ff_engine: Engine
+) -> None:
+    form = {"label": "ann", "role": "reader", "namespaces": "*", "expires": ""}
+    async with browser(served) as person:
+        asked = (await person.get("/tokens/new")).text
+        assert "closed to everybody without a token" in asked
+        assert "operator" not in asked
+        assert "must be admin" in await _send(person, "/tokens/new", form, 422)
+        form["role"] = "admin"
+        narrow = {**form, "namespaces": "default"}
+        assert "must be *" in await _send(person, "/tokens/new", narrow, 422)
+        assert await ff_engine.list_tokens() == []
+
+        await _send(person, "/tokens/new", form, 200)
+        served.services.authenticator._open = None  # pyright: ignore
+        assert (await person.get("/keys")).status_code == 200
+        assert "closed to everybody" not in (await person.get("/tokens/new")).text
+        await _send(person, "/tokens/new", {**form, "label": "bob", "role": "reader"}, 200)
+        assert [each.created_by for each in await ff_engine.list_tokens()] == ["ann", "local"]
+    async with browser(served) as stranger:
+        assert (await stranger.get("/keys")).status_code == 303
 
 
 async def test_a_filter_is_saved_for_oneself_or_for_everybody_and_forgotten(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from flowfabric.dashboard.regions import etag
 from flowfabric.dashboard.settings import REDACTED_KEYS
+from flowfabric.dashboard.view.divergence import divergence_of
 from flowfabric.dashboard.view.durations import length, parse_length, relative, size
-from flowfabric.dashboard.view.json_text import format_json, payload
+from flowfabric.dashboard.view.json_text import Fold, Line, folded, format_json, payload
+from flowfabric.dashboard.view.policies import policy_words
+from flowfabric.errors import NonDeterministicReplay
+from flowfabric.ids import ExecutionId
+from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
 
 REDACT = re.compile(REDACTED_KEYS, re.IGNORECASE)
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
@@ -49,6 +55,42 @@ def test_json_is_shown_as_it_is_stored() -> None:
             format_json(broken, REDACT)
 
 
+def outline(rows: list[Line | Fold]) -> list[object]:
+    """Lines as text; folds as their members, and the same of what is inside."""
+    return [
+        [row.count, *outline(row.inside)]
+        if isinstance(row, Fold)
+        else "".join(each.text for each in row.pieces)
+        for row in rows
+    ]
+
+
+def test_what_is_deep_or_long_is_folded_and_loses_nothing() -> None:
+    lines, _ = format_json('{"a": {"b": {"c": {"d": [1, 2]}, "e": {}}}}', REDACT)
+    assert outline(folded(lines)) == [
+        "{", '"a": {', '"b": {', [1, [2, "1,", "2"]], '"e": {}', "}", "}", "}",
+    ]  # fmt: skip
+    long, _ = format_json(f'{{"n": [{", ".join("7" * 200)}], "m": [1]}}', REDACT)
+    [_, fold, *rest] = folded(long)
+    assert isinstance(fold, Fold)
+    assert (fold.count, len(fold.inside), len(rest)) == (200, 200, 4)
+
+
+def test_a_policy_is_said_in_words() -> None:
+    assert policy_words(ExecutionPolicy()) == ["no retry"]
+    policy = ExecutionPolicy(
+        retry_policy=RetryPolicy(max_retries=5),
+        timeout_policy=TimeoutPolicy(attempt_timeout=120, execution_deadline=3600),
+    )
+    assert policy_words(policy) == ["5 retries, 1 s to 1 m apart", "2 m per attempt", "1 h in all"]
+    fixed = RetryPolicy(
+        max_retries=1, backoff=FixedBackoff(delay=2), retryable_categories=("io", "net")
+    )
+    assert policy_words(ExecutionPolicy(retry_policy=fixed)) == [
+        "1 retry, 2 s apart, of io, net only"
+    ]
+
+
 def test_secret_values_are_blotted_out_with_their_length() -> None:
     text = '{"Password": "hunter2", "nested": {"api_key": {"a": [1, 2]}, "n": 1}, "tokens": 12}'
     assert shown(text) == (
@@ -78,3 +120,20 @@ def test_the_etag_of_a_region_does_not_change_with_the_age_of_things() -> None:
     first = etag(region.format("3 s ago", "a").encode())
     assert first == etag(region.format("4 s ago", "a").encode())
     assert first != etag(region.format("3 s ago", "b").encode())
+
+
+def test_a_divergence_is_two_sequences_with_the_first_difference_marked() -> None:
+    error = NonDeterministicReplay(
+        ExecutionId(1, UUID(int=1)),
+        recorded=["reserve", "charge", "ship"],
+        asked=["reserve", "pay"],
+    )
+
+    pairs = divergence_of(["it waits", str(error)])
+
+    assert [(each.recorded, each.asked, each.is_first) for each in pairs] == [
+        ("reserve", "reserve", False),
+        ("charge", "pay", True),
+        ("ship", None, False),
+    ]
+    assert divergence_of(["it waits for a signal"]) == []

@@ -39,7 +39,10 @@ from tests.engine.journal.journals import COMPENSATION, OPEN, SLEEP, entry, refu
 from tests.engine.journal.test_record_entry_in_sql import record
 from tests.engine.lifecycle.claim_costs import Queue
 
-pytestmark = pytest.mark.session("reads the prepared statements and the counters of one session")
+pytestmark = [
+    pytest.mark.session("reads the prepared statements and the counters of one session"),
+    pytest.mark.usefixtures("new_database"),
+]
 
 PLANS = """
 SELECT sum(generic_plans)::integer AS generic, sum(custom_plans)::integer AS custom

@@ -14,6 +14,7 @@ from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.db.transaction import repeated, run
 from flowfabric.errors import FlowFabricError, TransportError
 from tests.db.facts import disconnected, until
+from tests.worker.facts import eventually
 
 pytestmark = pytest.mark.session("counts sessions and looks at their settings")
 
@@ -41,7 +42,7 @@ async def test_no_more_connections_than_the_pool_is_large(ff_dsn: str, db: Conne
             holding[1] = max(holding)
             pids.add(await conn.fetchval("SELECT pg_backend_pid()"))
             assert await db_count() <= 2
-            await asyncio.sleep(0.02)  # as long as a second connection takes to open
+            await eventually(lambda: holding[1] == 2)  # the second connection takes a while to open
             holding[0] -= 1
 
     lock = asyncio.Lock()

@@ -28,7 +28,10 @@ from tests.engine.flows.graphs import fan_in, member, submitted
 from tests.explained import whole_reads
 from tests.proofs.crowd import analyzed, crowded
 
-pytestmark = pytest.mark.session("measures one session and changes its settings")
+pytestmark = [
+    pytest.mark.session("measures one session and changes its settings"),
+    pytest.mark.usefixtures("new_database"),
+]
 
 BATCH = 100
 SMALL = {"lane_registry", "partition_config", "route", "waiter", "worker_registry"}

@@ -55,6 +55,12 @@ async def pool(ff_dsn: str) -> AsyncGenerator[Pool]:
         await pool.close()
 
 
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look soon after a registration comes never, as the poll; one test is about it."""
+    monkeypatch.setattr(module, "_SETTLED_AFTER", NEVER)
+
+
 def waiting(pool: Pool, listener: Listener, *topics: str, **settings: Any) -> Waiter:
     """A waiter that does not poll, for `completion` unless told otherwise."""
     return Waiter(
@@ -164,6 +170,7 @@ async def test_a_wait_tells_a_signal_from_the_time_to_poll(
 ) -> None:
     async with waiting(pool, listener, poll=0.01) as waiter:
         assert await returns(waiter.wait())  # registered: a signal may have been missed
+        assert await returns(waiter.wait())  # also that of a transaction before it
         assert not await returns(waiter.wait())
         waiter.wake()
         assert await returns(waiter.wait())
@@ -186,6 +193,18 @@ async def _is_set(waiter: Waiter) -> bool:
     await asyncio.sleep(0)
     event = waiter._event
     return event is not None and event.is_set()
+
+
+async def test_what_was_about_to_be_committed_at_the_registration_is_found_soon(
+    pool: Pool, listener: Listener, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SETTLED_AFTER", 0.05)
+    async with waiting(pool, listener) as waiter:
+        async with db.transaction():
+            assert not await woken(db)  # it looks for waiters, and finds none
+            assert await returns(waiter.wait())  # the owner looks once more, before the commit
+        assert await returns(waiter.wait())  # and again, though nobody was notified
+        await ended(await asleep(waiter))
 
 
 async def test_a_look_answers_the_signals_before_it(

@@ -10,7 +10,7 @@ import httpx
 from flowfabric import Engine
 from tests.docs.pages import block
 
-PAGE = "docs/guides/dashboard.md"
+PAGE = "docs/guides/mounting-the-dashboard.md"
 
 
 async def test_an_application_mounts_the_dashboard_and_says_who_looks(ff_engine: Engine) -> None:

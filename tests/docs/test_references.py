@@ -134,6 +134,7 @@ CODES_OF_INSTANCES = {
     "InvalidGrant",
     "Unavailable",
     "PermissionDenied",
+    "NeedsDatabase",
 }
 
 
@@ -160,6 +161,7 @@ def test_codes_that_belong_to_an_instance_are_listed() -> None:
         assert quoted(written[refused.__name__][1]) == [refused().code]
     assert quoted(written["Unavailable"][1]) == [errors.Unavailable("", "").code]
     assert quoted(written["PermissionDenied"][1]) == [errors.PermissionDenied("", "").code]
+    assert quoted(written["NeedsDatabase"][1]) == [errors.NeedsDatabase("", "").code]
 
 
 @pytest.mark.parametrize("error", [errors.ValidationError, errors.InvalidGrant])

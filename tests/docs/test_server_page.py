@@ -105,3 +105,15 @@ def test_the_document_that_is_committed_is_that_of_the_table() -> None:
 def test_every_route_is_listed_with_its_scope() -> None:
     listed = re.findall(r"^\| `(\w+) (\S+)` \| (\S+) \|", text_of(REST), re.MULTILINE)
     assert listed == [(each.method, each.path, each.scope.value) for each in ROUTES]
+
+
+def test_every_instant_of_the_document_has_one_form() -> None:
+    """Text in RFC 3339: neither a number nor a text of another form."""
+    schemas = json.loads(document_text())["components"]["schemas"]
+    others = [
+        f"{name}.{member}"
+        for name, schema in schemas.items()
+        for member, form in schema.get("properties", {}).items()
+        if member.endswith("_at") and "date-time" not in json.dumps(form)
+    ]
+    assert others == ["FailureGroups.looked_at"]  # how many were looked at

@@ -12,6 +12,7 @@ from tests.proofs.drain import DRAIN
 from tests.proofs.durable.chaos_steps import CHAOS_STEPS
 from tests.proofs.durable.suspend_wake import SUSPEND_WAKE
 from tests.proofs.durable.tokens import TOKENS
+from tests.proofs.fuzz import FUZZ
 from tests.proofs.grant_keys.proof import GRANT_KEYS
 from tests.proofs.history.proofs import HISTORY
 from tests.proofs.interleave.proof import INTERLEAVE
@@ -73,4 +74,5 @@ PROOFS: Final[tuple[Proof, ...]] = (
     LIVENESS,
     ISOLATION,
     PRIVILEGES,
+    FUZZ,
 )

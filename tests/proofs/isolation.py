@@ -21,6 +21,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.filters import EventFilter
+from flowfabric.engine.executions.search_cursor import read_search_cursor, search_cursor
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import FlowFabricError
@@ -48,7 +49,16 @@ from tests.proofs.tour import (
 )
 
 WITHOUT_NAMES: Final = frozenset(
-    {"count_matching", "group_failures", "list_reviews", "read_activity"}
+    {
+        "count_ended",
+        "count_matching",
+        "group_failures",
+        "list_closed_waitpoints",
+        "list_ended_leases",
+        "list_reviews",
+        "read_activity",
+        "read_lane_activity",
+    }
 )
 """They answer with numbers, or with what no place has: they have no text of a namespace."""
 
@@ -180,8 +190,11 @@ def looks(engine: Engine, mine: Place, foreign: Place) -> dict[str, Look]:
 
 
 async def _search_from(engine: Engine, mine: Place, foreign: Place) -> Any:
-    page = await engine.search_executions(Search(namespace=foreign.namespace), limit=1)
-    return await engine.search_executions(Search(namespace=mine.namespace), cursor=page.next_cursor)
+    own, other = Search(namespace=mine.namespace), Search(namespace=foreign.namespace)
+    page = await engine.search_executions(other, limit=1)
+    assert page.next_cursor is not None
+    place = read_search_cursor(other, page.next_cursor)
+    return await engine.search_executions(own, cursor=search_cursor(own, *place))
 
 
 # A foreign id, beside one that never was.

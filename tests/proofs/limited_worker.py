@@ -25,9 +25,23 @@ async def cap_2(ctx: Ctx, key: str) -> None:
     await asyncio.sleep(0.002)
 
 
+@app.task("beside", lane="beside", limit=_LIMITS[2], limit_key=lambda key: key)
+async def beside(ctx: Ctx, key: str) -> None:
+    """Shares the limit and the keys of `cap_2`, in another lane."""
+    await asyncio.sleep(0.002)
+
+
 @app.task("cap-10", limit=_LIMITS[10], limit_key=lambda key: key)
 async def cap_10(ctx: Ctx, key: str) -> None:
     await asyncio.sleep(0.002)
+
+
+_IDLE: Final = App()
+
+
+@_IDLE.task("idle", limit=_IDLE.limit("cap-2", concurrency=2), limit_key=lambda key: key)
+async def idle(ctx: Ctx, key: str) -> None:
+    """Shares them too, and no worker knows it."""
 
 
 @app.task("rate", limit=_FAST)

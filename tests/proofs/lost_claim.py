@@ -54,7 +54,7 @@ RECORDED: Final = "SELECT event_id, lease_id, event_type FROM ff.lease_event ORD
 ENDED_ONCE: Final = """
 SELECT count(*) FROM (
     SELECT FROM ff.exec_core e JOIN ff.completion_event c USING (partition_key, execution_id)
-     WHERE e.public_state = 'completed' GROUP BY execution_id HAVING count(*) = 1) AS once
+     WHERE e.terminal_outcome = 'success' GROUP BY execution_id HAVING count(*) = 1) AS once
 """
 
 

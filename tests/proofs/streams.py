@@ -161,7 +161,7 @@ def quick(arena: Arena) -> list[Figure]:
     times = _measured(arena, load)
     return [
         *cut,
-        beside_stalled(times, load, at_most=5),
+        beside_stalled(times, load, at_most=5, percent=50),
         beside_readers(times, load, at_most=10),
     ]
 

@@ -22,6 +22,7 @@ from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.journal.delay_with_entries import Sleeper
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.claim import Claimant
@@ -488,6 +489,12 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     # The journal.
     "record_entries": writes("id", lambda e, p: e.record_entries([entry(p.lease, 1)])),
+    "delay_with_entries": writes(
+        "id",
+        lambda e, p: e.delay_with_entries(
+            [Sleeper(request=DelayRequest(lease=p.lease, delay=60), entries=[entry(p.lease, 1)])]
+        ),
+    ),
     "read_journal": reads("id", lambda e, p: e.read_journal([p.ended])),
     "wait_for_entries": writes("id", lambda e, p: e.wait_for_entries(p.lease)),
     "restart_execution": writes("id", lambda e, p: e.restart_execution(p.lease, payload=b"{}")),
@@ -543,6 +550,9 @@ TOUR: Final[Mapping[str, Stop]] = {
         lambda e, p: e.read_waitpoints(p.suspended.execution_id, [p.waitpoint.waitpoint_id]),
     ),
     "read_waitpoint_token": reads("id", lambda e, p: e.read_waitpoint_token(*_opened(p))),
+    "read_question": writes(  # of a wrong token it keeps the time
+        "id", lambda e, p: e.read_question(*_opened(p), p.waitpoint.token)
+    ),
     "list_pending_waitpoints": reads(
         "id", lambda e, p: e.list_pending_waitpoints(p.suspended.execution_id)
     ),
@@ -573,6 +583,12 @@ TOUR: Final[Mapping[str, Stop]] = {
     "read_activity": reads(
         "namespace", lambda e, p: e.read_activity(window=3600, namespace=p.namespace)
     ),
+    "count_ended": reads(
+        "namespace", lambda e, p: e.count_ended(window=3600, namespace=p.namespace)
+    ),
+    "read_lane_activity": reads(
+        "namespace", lambda e, p: e.read_lane_activity(window=3600, namespace=p.namespace)
+    ),
     "start_bulk_action": writes("namespace", _started_bulk),
     "preview_bulk_action": reads(
         "namespace", lambda e, p: e.preview_bulk_action("cancel", _search(p))
@@ -591,8 +607,14 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     "forget_query": writes("namespace", _forgotten_query),
     "list_signals": reads("id", lambda e, p: e.list_signals(p.waiting)),
+    "list_closed_waitpoints": reads(
+        "namespace", lambda e, p: e.list_closed_waitpoints("expired", namespace=p.namespace)
+    ),
     "list_reviews": reads("namespace", lambda e, p: e.list_reviews(namespace=p.namespace)),
     "list_spend": reads("id", lambda e, p: e.list_spend(p.budget)),
+    "list_own_spend": reads("id", lambda e, p: e.list_own_spend(p.ended)),
+    "list_held_back": reads("id", lambda e, p: e.list_held_back(p.budget)),
+    "read_policy": reads("id", lambda e, p: e.read_policy(p.ended)),
     "count_waitpoints_by_kid": reads("all", lambda e, _: e.count_waitpoints_by_kid()),
     "count_matching": reads("namespace", lambda e, p: e.count_matching(_search(p))),
     "group_failures": reads(
@@ -654,11 +676,17 @@ TOUR: Final[Mapping[str, Stop]] = {
         "namespace",
         lambda e, p: e.list_events("lease", filter=EventFilter(p.namespace)),
     ),
+    "list_ended_leases": reads(
+        "namespace", lambda e, p: e.list_ended_leases("nobody", namespace=p.namespace)
+    ),
+    "read_lease_expiries": reads("id", lambda e, p: e.read_lease_expiries([p.ended])),
     "read_history": reads("id", lambda e, p: e.read_history(p.ended)),
     # Lanes, workers, retention, keys.
     "register_lanes": writes("all", lambda e, _: e.register_lanes(["new"], registered_by="x")),
     "list_lanes": reads("all", lambda e, _: e.list_lanes()),
     "read_gauges": reads("all", lambda e, _: e.read_gauges()),
+    "read_usual_times": reads("all", lambda e, _: e.read_usual_times(["a"])),
+    "count_by_state": reads("all", lambda e, _: e.count_by_state()),
     "count_by_lane": reads("all", lambda e, _: e.count_by_lane()),
     "list_namespaces": reads("all", lambda e, _: e.list_namespaces()),
     "set_lane_state": writes("all", lambda e, _: e.set_lane_state("aside", "paused")),

@@ -10,7 +10,10 @@ from flowfabric.engine.joins.dispatch_completions import undispatched
 from tests.explained import Explained
 from tests.proofs.crowd import analyzed, crowded
 
-pytestmark = pytest.mark.session("prepares statements and sets how its session plans")
+pytestmark = [
+    pytest.mark.session("prepares statements and sets how its session plans"),
+    pytest.mark.usefixtures("new_database"),
+]
 
 FEW = 10
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -161,6 +162,56 @@ async def test_ids_names_and_numbers_of_paths_and_queries_are_checked(http: Call
     assert (await http.get("/v1/info", headers={"accept": "image/png"})).status_code == 406
 
 
+async def test_numbers_that_no_duration_has_are_refused_by_their_field(http: Caller) -> None:
+    spec = {"spec_kind": "interval", "every": 1e300}
+    body = {"name": "n", "execution_kind": "job", "spec": spec}
+    refused = await http.post("/v1/schedules", json=body)
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "every")
+
+
+async def test_an_input_of_no_bytes_is_not_called_json(http: Caller) -> None:
+    made = await http.post("/v1/executions", json=submit())
+    answer = await http.get(made.headers["location"] + "/input")
+    unknown = await http.get("/v1/executions/86.0189d0c3-0000-7000-8000-000000000000/input")
+    assert answer.content == b""
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert unknown.status_code == 404
+
+
+async def test_names_beyond_latin_1_are_encoded_in_headers(http: Caller) -> None:
+    body = {"execution_kind": "job", "input_base64": "eA==", "encoding": "кодек 100%"}
+    made = await http.post("/v1/executions", json=body)
+    answer = await http.get(made.headers["location"] + "/input")
+    told = answer.headers["x-ff-encoding"]
+    assert (answer.status_code, unquote(told)) == (200, "кодек 100%")
+    spec = {"spec_kind": "cron", "cron": "@daily"}
+    schedule = {"name": "ночь / day", "execution_kind": "job", "spec": spec}
+    made = await http.post("/v1/schedules", json=schedule)
+    assert made.status_code == 201
+    assert unquote(made.headers["location"]) == "/v1/schedules/ночь / day"
+
+
+async def test_an_answer_to_a_listed_origin_varies_by_it_also_if_it_is_compressed(
+    http: Caller, server: Application
+) -> None:
+    settings = msgspec.structs.replace(
+        server.services.settings, cors_origins=("https://shop.example",)
+    )
+    server.services.settings = settings
+    page = await http.get("/openapi.json", headers={"origin": "https://shop.example"})
+    assert page.headers["content-encoding"] == "gzip"
+    assert page.headers["vary"] == "origin, accept-encoding"
+
+
+async def test_a_process_lives_also_while_nobody_may_ask_more(
+    http: Caller, server: Application
+) -> None:
+    server.services.meter = Meter(RequestLimits(rate=0.001, burst=1))
+    await http.get("/healthz")
+    answers = [(await http.get(path)).status_code for path in ("/healthz", "/livez", "/livez")]
+    assert answers == [429, 200, 200]
+
+
 async def test_too_many_requests_are_refused_and_told_when_to_come_again(
     http: Caller, server: Application
 ) -> None:
@@ -202,4 +253,33 @@ def test_every_public_route_is_meant_to_be_public() -> None:
         "/docs",
         "/docs/{file}",
         "/v1/callbacks/{execution_id}/{waitpoint_id}",
+        "/v1/callbacks/{execution_id}/{waitpoint_id}/question",
     }
+
+
+NEVER = {"spec_kind": "cron", "cron": "0 0 30 2 *"}
+SPECS: list[tuple[dict[str, Any], str]] = [
+    ({"spec_kind": "cron", "cron": "99 * * * *"}, "cron '99 * * * *' is not a cron expression"),
+    (NEVER, "cron '0 0 30 2 *'"),
+    ({"spec_kind": "cron"}, "cron is missing: spec_kind is cron"),
+    ({"spec_kind": "cron", "cron": "@daily", "tz": "Mars/Base"}, "tz 'Mars/Base' is not the name"),
+    ({"spec_kind": "cron", "cron": "@daily", "every": 60}, "every '0:01:00' does not go with"),
+    ({"spec_kind": "interval"}, "every is missing: spec_kind is interval"),
+    ({"spec_kind": "interval", "every": 0.5}, "every '0:00:00.500000' must be at least 1 second"),
+    ({"spec_kind": "interval", "every": 60, "tz": "Europe/Berlin"}, "tz 'Europe/Berlin' does not"),
+    ({"spec_kind": "interval", "every": 60, "cron": "@daily"}, "cron '@daily' does not go with"),
+    ({"spec_kind": "once"}, "at is missing: spec_kind is once"),
+]
+
+
+async def test_a_bad_schedule_is_refused_by_its_field(http: Caller, ff_engine: Engine) -> None:
+    schedule: dict[str, Any] = {"name": "s", "execution_kind": "job"}
+    for spec, said in SPECS:
+        answer = await http.post("/v1/schedules", json={**schedule, "spec": spec})
+        assert (answer.status_code, said in answer.text) == (422, True), (spec, answer.text)
+    assert (await ff_engine.list_schedules()).schedules == []
+
+    good = {"spec_kind": "cron", "cron": "@daily"}
+    assert (await http.post("/v1/schedules", json={**schedule, "spec": good})).status_code == 201
+    changed = await http.patch("/v1/schedules/s", json={"spec": NEVER})
+    assert (changed.status_code, "cron '0 0 30 2 *'" in changed.text) == (422, True)

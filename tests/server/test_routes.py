@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from httpx import Response
 
 from flowfabric.api.leaves import parse_execution_id
+from flowfabric.api.packed_ids import pack_ids
 from flowfabric.db.rows import Connection
 from flowfabric.ids import (
     ExecutionId,
@@ -23,6 +26,7 @@ from flowfabric.ids import (
 from flowfabric.server.app import Application
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.table import Kind
+from flowfabric.states import Scope
 from flowfabric.tokens import WaitpointToken
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.engine.quotas import limited
@@ -31,11 +35,26 @@ from tests.server.conftest import Caller
 WORKER = {"worker_id": "w", "worker_instance_id": "w-1"}
 CALLED: set[str] = set()
 """The routes that have answered with success in the tests of this module."""
+AUDITED: dict[str, int] = {}
+"""The most operator events that one call of each route has left, of those that change something."""
+UNAUDITED = {
+    "replay_flow",  # a preview here
+    "trim_retention",  # a preview here
+    "revoke_token",  # called here by another token
+    "deliver_approval_signal",  # its signal event names who answered
+    "report_usage_admin",  # counts amounts, as every report of usage does
+    "release_budget",  # the same
+}
+"""The controls that leave no operator event in the tests of this module."""
+CONTROLS = {Scope.OPERATE, Scope.OPERATE_ALL, Scope.ADMIN}
+RUN: set[str] = set()
+"""The tests of this module that have run in this process."""
+Part = tuple[set[str], set[str], dict[str, int]]
 TEMPLATES = sorted(((each.method, each.path.split("/"), each.name) for each in ROUTES), key=str)
 
 
-def note(answer: Response) -> None:
-    """The route of this answer was called."""
+def note(answer: Response, events: int = 0) -> None:
+    """The route of this answer was called, and left so many operator events."""
     segments = answer.request.url.path.split("/")
     for method, template, name in TEMPLATES:
         same = len(template) == len(segments) and all(
@@ -44,32 +63,40 @@ def note(answer: Response) -> None:
         )
         if same and method == answer.request.method:
             CALLED.add(name)
+            AUDITED[name] = max(events, AUDITED.get(name, 0))
 
 
 class Story:
     """Calls routes one after the other; each must succeed."""
 
-    def __init__(self, http: Caller) -> None:
-        self._http = http
+    def __init__(self, http: Caller, db: Connection) -> None:
+        self._http, self._db = http, db
 
     async def get(self, path: str, status: int = 200, **query: Any) -> Any:
-        return self._told(await self._http.get(path, params=query), status)
+        return await self._told("GET", path, status, params=query)
 
     async def post(self, path: str, body: Any = None, status: int = 200) -> Any:
-        return self._told(await self._http.post(path, json=body or {}), status)
+        return await self._told("POST", path, status, json=body or {})
 
     async def put(self, path: str, body: Any, status: int = 200) -> Any:
-        return self._told(await self._http.put(path, json=body), status)
+        return await self._told("PUT", path, status, json=body)
 
     async def call(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
         content = {} if body is None else {"json": body}
-        return self._told(await self._http.request(method, path, **content), status)
+        return await self._told(method, path, status, **content)
 
-    def _told(self, answer: Response, status: int) -> Any:
+    async def _told(self, method: str, path: str, status: int, **given: Any) -> Any:
+        before = await self._events()
+        answer = await self._http.request(method, path, **given)
         assert answer.status_code == status, (answer.request.url, answer.text)
-        note(answer)
+        events = await self._events() - before
+        assert status < 400 or events == 0, (answer.request.url, "a refusal leaves no event")
+        note(answer, events)
         media = answer.headers.get("content-type", "")
         return answer.json() if media == "application/json" and answer.content else answer.content
+
+    async def _events(self) -> int:
+        return await self._db.fetchval("SELECT count(*) FROM ff.operator_event")
 
     async def submitted(self, **members: Any) -> tuple[str, str]:
         """The id of a new execution, and its path."""
@@ -85,19 +112,36 @@ class Story:
 
 
 @pytest.fixture
-def story(http: Caller) -> Story:
-    return Story(http)
+def story(http: Caller, db: Connection) -> Story:
+    return Story(http, db)
+
+
+@pytest.fixture(autouse=True)
+def this_test_runs(request: pytest.FixtureRequest) -> None:
+    RUN.add(request.function.__name__)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def every_route_is_called(request: pytest.FixtureRequest) -> Generator[None]:
-    """When all tests of the module have run in this process, no route was left out."""
+def every_route_is_called(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[None]:
+    """When all tests of the module have run, in this process and its siblings, none is left out."""
     yield
-    here = [each for each in request.session.items if each.path == request.path]
-    alone = os.environ.get("PYTEST_XDIST_WORKER") is None and not request.session.testsfailed
-    if alone and len(here) == 19:
+    place = tmp_path_factory.getbasetemp()
+    place = place if os.environ.get("PYTEST_XDIST_WORKER") is None else place.parent
+    written = place / f"routes-{os.getpid()}.part"
+    written.write_bytes(msgspec.json.encode((RUN, CALLED, AUDITED)))
+    written.rename(written.with_suffix(".json"))
+    run, called, audited = set[str](), set[str](), Counter[str]()
+    for part in place.glob("routes-*.json"):
+        theirs = msgspec.json.decode(part.read_bytes(), type=Part)
+        run, called, audited = run | theirs[0], called | theirs[1], audited | Counter(theirs[2])
+    tests = {name for name in vars(request.module) if name.startswith("test_")}
+    if run >= tests and not request.session.testsfailed:
         streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
-        assert {each.name for each in ROUTES} - CALLED - streams == set()
+        assert {each.name for each in ROUTES} - called - streams == set()
+        controls = {each.name for each in ROUTES if each.scope in CONTROLS and each.method != "GET"}
+        assert {name for name in controls if not audited[name]} == UNAUDITED
 
 
 async def test_an_execution_is_submitted_claimed_and_completed(story: Story, http: Caller) -> None:
@@ -116,6 +160,14 @@ async def test_an_execution_is_submitted_claimed_and_completed(story: Story, htt
     assert done["results"] == [
         {"result": "completed", "execution_id": execution_id, "repeated": False}
     ]
+    brief = {"completions": [{"handle": work["handle"], "result": {"ok": True}}], "brief": True}
+    [repeated] = (await story.post("/v1/work/complete", brief))["results"]
+    assert repeated["repeated"] is True
+    await story.submitted()
+    [other] = (await story.post("/v1/work/claim", WORKER))["executions"]
+    brief = {"completions": [{"handle": other["handle"]}], "brief": True}
+    said = {"results": [], "all_completed": True}
+    assert await story.post("/v1/work/complete", brief) == said
     late = await story.post("/v1/work/renew", {"handles": [work["handle"]]})
     assert late["results"][0]["result"] == "refused"
     assert late["results"][0]["execution_id"] == execution_id
@@ -150,9 +202,29 @@ async def test_a_key_submits_once_and_another_input_conflicts(http: Caller) -> N
 async def test_many_are_submitted_at_once_and_listed_page_by_page(
     story: Story, http: Caller
 ) -> None:
-    many = [{"execution_kind": "job", "input": number} for number in range(5)]
-    answer = await story.post("/v1/executions/batch", {"executions": many})
+    many = [{"execution_kind": "job", "input": number} for number in range(3)]
+    more = [ExecutionId.mint(), ExecutionId.mint()]
+    ids = b64encode(pack_ids(more)).decode()
+    alike = {
+        "ids_base64": ids,
+        "inputs_base64": [b64encode(each).decode() for each in (b"3", b"4")],
+    }
+    batch = {"executions": many, "alike": alike}
+    answer = await story.post("/v1/executions/batch", batch)
     made = [each["execution_id"] for each in answer["results"]]
+    assert made[3:] == [str(each) for each in more]
+    inputs = [await story.get(f"/v1/executions/{each}/input") for each in made]
+    assert inputs == [0, 1, 2, 3, 4]
+    fresh = {
+        "ids_base64": b64encode(pack_ids([ExecutionId.mint()])).decode(),
+        "inputs_base64": [""],
+    }
+    brief = {"executions": [{"execution_kind": "brief"}], "alike": fresh, "brief": True}
+    assert await story.post("/v1/executions/batch", brief) == {"results": [], "all_created": True}
+    again = (await story.post("/v1/executions/batch", brief))["results"]
+    assert [each["result"] for each in again] == ["created", "duplicate"]
+    for wrong in ({**alike, "inputs_base64": []}, {**alike, "ids_base64": "eA=="}):
+        await story.post("/v1/executions/batch", {**batch, "alike": wrong}, 422)
     first = await http.get("/v1/executions", params={"limit": 3, "kind": "job", "state": "waiting"})
     note(first)
     second = await http.get(first.headers["link"].partition(">")[0].removeprefix("<"))
@@ -196,7 +268,7 @@ async def test_an_execution_is_controlled(story: Story, http: Caller) -> None:
     _, path = await story.submitted()
     await story.put(f"{path}/priority", {"priority": 7})
     await story.put(f"{path}/tags/shop.tenant", {"value": "acme"}, 204)
-    await story.post(f"{path}/block", {"reason": "waiting_for_budget", "detail": "x"})
+    await story.post(f"{path}/block", {"reason": "paused_by_operator", "detail": "x"})
     await story.post(f"{path}/unblock")
     seen = (await http.get(path)).headers["etag"]
     await story.post(f"{path}/cancel", {"reason": "x"})
@@ -506,6 +578,7 @@ async def test_lanes_and_workers_are_registered_and_listed(story: Story) -> None
     await story.put("/v1/lanes/gpu/state", {"lane_state": "paused", "reason": "x"})
     await story.put("/v1/lanes/gpu/retention", {"retention": 60}, 204)
     [lane] = (await story.get("/v1/lanes"))["items"]
+    assert await story.get("/v1/lanes/gpu") == lane
     assert (lane["lane_state"], lane["retention"]) == ("paused", 60.0)
     assert await story.post("/v1/lanes/gpu/trim", {"retention": 60, "preview": True}) == {
         "executions": 0,
@@ -516,10 +589,11 @@ async def test_lanes_and_workers_are_registered_and_listed(story: Story) -> None
     await story.post("/v1/workers/w-1/heartbeat")
     [worker] = (await story.get("/v1/workers"))["items"]
     assert worker["liveness_ttl"] == 60.0
-    unserved = await story.get("/v1/unserved", kind="job@gpu,other@gpu")
+    kinds = {"kinds": [["job", "gpu"], ["other", "gpu"]]}
+    unserved = await story.post("/v1/unserved", kinds)
     assert [each["execution_kind"] for each in unserved["items"]] == ["other"]
     await story.submitted(lane_id="gpu", execution_kind="other")
-    [route] = (await story.get("/v1/unserved/routes"))["items"]
+    [route] = (await story.get("/v1/unserved"))["items"]
     assert (route["execution_kind"], route["waiting"]) == ("other", 1)
     await story.post("/v1/workers/w-1/dead", {"reason": "x"})
     families = {"family": ["operator", "lease"], "lane": "gpu", "type": "lane_state_changed"}
@@ -603,6 +677,9 @@ async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
     settings = server.services.settings
     server.services.settings = msgspec.structs.replace(settings, callbacks=True)
     token = {"authorization": f"Waitpoint {made['token']}"}
+    asked = await http.post(f"{path}/question", headers=token)
+    note(asked)
+    guessed = await http.post(f"{path}/question", params={"token": "k1:" + "0" * 64})
     taken = await http.post(f"{path}?signal=paid", json={"ok": True}, headers=token)
     note(taken)
     door = HandlerWaitpoint(
@@ -623,6 +700,8 @@ async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
     )
     many = [await http.post(path, json=1, params={"token": "x"}) for _ in range(20)]
     assert (off.status_code, off.json()["kind"]) == (404, "route_not_found")
+    assert (asked.json()["waitpoint_key"], asked.json()["open"]) == ("bank", True)
+    assert (guessed.status_code, guessed.json()["kind"]) == (400, "invalid_token")
     assert taken.json()["result"] == "signal_accepted", taken.text
     assert by_url.json()["result"] == "signal_accepted", by_url.text
     assert {forged.json()["kind"], nowhere.json()["kind"]} == {"invalid_token"}
@@ -638,17 +717,75 @@ async def test_budgets_and_limits_are_kept(story: Story) -> None:
     held = await story.claimed()
     used = {"handle": held["handle"], "dimensions": {"tokens": 10}}
     assert (await story.post(f"{path}/usage", used))["result"] == "usage_counted"
+    lost = {**used, "handle": (await story.claimed())["handle"], "budget_id": "no budget\n"}
+    reports = {"reports": [{**used, "budget_id": made["budget_id"], "dedup_key": "d"}, lost]}
+    both = (await story.post("/v1/work/usage", reports))["results"]
+    assert [each["result"] for each in both] == ["usage_counted", "refused"]
     spent = {"execution_id": held["id"], "deltas": {"tokens": 5}, "idempotency_key": "s"}
     await story.post(f"{path}/spend", spent)
-    assert (await story.get(path))["usage"] == {"tokens": 15}
+    assert (await story.get(path))["usage"] == {"tokens": 25}
     await story.call("PATCH", path, {"hard_limits": {"tokens": 200}})
     await story.post(f"{path}/release", {"execution_id": held["id"]})
     await story.post(f"{path}/reset")
     assert len((await story.get("/v1/budgets"))["items"]) == 1
     assert isinstance((await story.get(f"{path}/spend"))["items"], list)
+    warns = {"budget_id": "calls", "soft_limits": {"calls": 5}, "on_soft_limit": "page"}
+    await story.post("/v1/budgets", warns, 201)
+    found = await story.get("/v1/budgets/calls")
+    assert (found["soft_limits"], found["on_soft_limit"]) == ({"calls": 5}, "page")
     limit = {"name": "bank", "limits": {"max_concurrent": 2}}
     assert (await story.post("/v1/quotas", limit, 201))["created"]
     assert (await story.get("/v1/quotas/bank"))["limits"]["max_concurrent"] == 2
     await story.call("PATCH", "/v1/quotas/bank", {"limits": {"max_concurrent": 3}})
     assert len((await story.get("/v1/quotas"))["items"]) == 1
     assert (await story.get("/v1/quotas/bank/keys"))["items"] == []
+
+
+async def test_what_clients_and_workers_of_ours_ask_beside(story: Story) -> None:
+    one, path = await story.submitted(idempotency_key="k")
+    found = await story.get("/v1/executions/by-key", idempotency_key="k")
+    assert found == {"execution_id": one}
+    assert await story.get(f"{path}/compensation") == {"compensation": None}
+    keyed = {"execution_kind": "job", "idempotency_key": "u", "unique_until": "ended"}
+    made = await story.post("/v1/executions/unique", {"executions": [keyed]})
+    assert [each["result"] for each in made["results"]] == ["created"]
+    put_off = {"execution_kind": "job", "idempotency_key": "d"}
+    soon = await story.post("/v1/executions/debounced", {"execution": put_off, "wait": 60.0})
+    assert soon["result"] == "created"
+    flow = await story.post("/v1/flows", {"flow_kind": "f"}, 201)
+    asked = {"flow_ids": [flow["flow_id"], UUID]}
+    assert [
+        each["flow_id"] for each in (await story.post("/v1/flows/outcomes", asked))["items"]
+    ] == [flow["flow_id"]]
+    work = (await story.post("/v1/work/claim", {**WORKER, "limit": 10}))["executions"]
+    handles = {"handles": [each["handle"] for each in work]}
+    lost = await story.post("/v1/work/lost-leases", handles)
+    assert lost["results"] == [{"result": "done"}] * 2
+    fields = {"execution_id": one, "names": ["priority"]}
+    assert (await story.post("/v1/work/fields", fields))["fields"] == {"priority": "0"}
+    assert await story.post("/v1/work/watch", {"worker_instance_id": "w-1"}) == {"signalled": False}
+    assert await story.post("/v1/work/due") == {"more": False}
+    cancels = [{"handle": each["handle"], "reason": "x"} for each in work]
+    ended = await story.post("/v1/work/cancel", {"cancellations": cancels})
+    assert {each["public_state"] for each in ended["results"]} == {"cancelled"}
+    await story.post("/v1/workers", {**WORKER, "lanes": ["default"]})
+    assert (await story.post("/v1/workers/w-1/stopped"))["result"] == "worker_marked_dead"
+
+
+async def test_definitions_of_applications_are_compared_and_stored(story: Story) -> None:
+    spec = {"spec_kind": "cron", "cron": "0 3 * * *"}
+    defined = {"name": "nightly", "execution_kind": "job", "spec": spec, "source": "code"}
+    assert (await story.post("/v1/schedules/diff", {"definitions": [defined]}))["missing"]
+    await story.post("/v1/schedules/sync", {"definitions": [defined]})
+    changed = {"definition": {**defined, "priority": 3}, "revision": 1}
+    assert (await story.put("/v1/schedules/nightly", changed))["definition"]["priority"] == 3
+    await story.post("/v1/quotas", {"name": "bank", "limits": {"max_concurrent": 1}}, 201)
+    one, _ = await story.submitted()
+    admitted = await story.post("/v1/quotas/bank/admit", {"execution_id": one})
+    assert admitted["outcome"] == "admitted"
+    await story.post("/v1/quotas/bank/release", {"execution_id": one}, 204)
+    await story.call("DELETE", "/v1/quotas/bank", status=204)
+    budget = await story.post("/v1/budgets", {"hard_limits": {"usd": 5}}, 201)
+    report = {"dimensions": ["usd"], "deltas": [2]}
+    counted = await story.post(f"/v1/budgets/{budget['budget_id']}/report", report)
+    assert counted["result"] == "usage_counted"

@@ -109,6 +109,16 @@ async def slept(ctx: Ctx) -> str:
     return "rested"
 
 
+@app.task("waited", max_reclaims=LOSSES)
+async def waited(ctx: Ctx) -> str:
+    """A sleep beside a signal that does not come: the handler is suspended."""
+    length = timedelta(seconds=SLEEP)
+    await asyncio.gather(
+        ctx.sleep("nap", length), ctx.wait_for_signal("never", timeout=length, default=None)
+    )
+    return "rested"
+
+
 @app.task("hibernated", max_reclaims=LOSSES)
 async def hibernated(ctx: Ctx) -> str:
     await ctx.sleep("winter", timedelta(days=30))
@@ -146,6 +156,12 @@ async def endless(ctx: Ctx, turn: int = 0) -> int:
 @app.task("undo", max_reclaims=LOSSES)
 async def undo(ctx: Ctx, place: str) -> None:
     life.note(ctx, "undid", place)
+
+
+@app.task("limited", max_reclaims=LOSSES, limit=app.limit("one at a time", concurrency=1))
+async def limited(ctx: Ctx, turn: str) -> str:
+    life.note(ctx, "ran", turn)
+    return turn
 
 
 @app.task("doubtful", max_reclaims=LOSSES)
@@ -214,8 +230,9 @@ PLACES: dict[str, Callable[[], None]] = {
     "between lazy entries and their flush": nowhere,
     "in step_tx before its commit": lambda: after(step_tx, "_record"),
     "in step_tx after its commit": lambda: after(step_tx, "_in_transaction"),
-    "after the entry of a sleep, before the delay": lambda: before("lifecycle.delay"),
-    "after the delay": lambda: after(Engine, "delay"),
+    "before a sleep is recorded": lambda: before("lifecycle.delay_and_record"),
+    "after the entry of a sleep, before the park": lambda: before("lifecycle.move_to_suspended"),
+    "after the delay": lambda: after(Engine, "delay_with_entries"),
     "after a resume, before the entry of its signal": before_consuming,
     "in a spawn before its commit": lambda: before_commit_of("journal.begin_entry"),
     "after the commit of a spawn": lambda: after(Engine, "spawn_children"),
@@ -223,9 +240,12 @@ PLACES: dict[str, Callable[[], None]] = {
     "after the commit of a restart": lambda: after(Engine, "restart_execution"),
     "while arming before its commit": lambda: before_commit_of("lifecycle.arm_compensations"),
     "after the commit of arming": lambda: after(Engine, "arm_compensation"),
+    "after an end, before the next one of its limit is let go": lambda: before(
+        "quotas.unblock_keys"
+    ),
     "frozen": nowhere,
     "frozen before a flush": lambda: before("journal.record_entries", freeze),
-    "frozen before a park": lambda: before("lifecycle.delay", freeze),
+    "frozen before a park": lambda: before("lifecycle.delay_and_record", freeze),
     "frozen before an end": lambda: before("lifecycle.complete", freeze),
     "frozen before it consumes a signal": lambda: before_consuming(freeze),
 }

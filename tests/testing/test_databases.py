@@ -7,6 +7,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock, TestServer
+from flowfabric.testing.empty_database import MANY
 from tests import given
 
 SCHEMA_CHANGES = {
@@ -102,5 +103,16 @@ async def test_a_database_that_was_lent_often_is_replaced(
     monkeypatch.setattr("flowfabric.testing.databases._LOANS", 0)
 
     lent, then = await lent_and_changed(ff_server, "SELECT 1")
+
+    assert then != lent
+
+
+async def test_a_database_that_had_many_rows_is_replaced(ff_server: TestServer) -> None:
+    many = (
+        "INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)"
+        f" SELECT n, 0, 'x' FROM generate_series(1, {MANY}) AS n"
+    )
+
+    lent, then = await lent_and_changed(ff_server, many)
 
     assert then != lent

@@ -153,6 +153,50 @@ def test_an_import_by_name_is_found(source: str) -> None:
     assert list(imported_by_name(module_of(source)))
 
 
+# The server asks nobody: an address that a client gives is never called.
+
+HTTP_CLIENTS = {
+    *("aiohttp", "httpx", "requests", "urllib3", "niquests", "pycurl"),
+    *("urllib.request", "http.client", "flowfabric.remote"),
+}
+SERVES = ("flowfabric.server", "flowfabric.dashboard", "flowfabric.engine", "flowfabric.reconcile")
+
+
+def calls_others(module: Module) -> Iterator[Finding]:
+    """Imports of what sends requests."""
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                found = {alias.name for alias in names}
+            case ast.ImportFrom(module=str(name), names=names):
+                found = {name, *(f"{name}.{alias.name}" for alias in names)}
+            case _:
+                continue
+        for each in sorted(found):
+            if any(each == client or each.startswith(client + ".") for client in HTTP_CLIENTS):
+                yield where(module, node, f"imports {each}")
+
+
+def test_what_serves_requests_sends_none() -> None:
+    serving = [each for each in modules() if each.name.startswith(SERVES)]
+    assert len(serving) > 100
+    assert [finding for module in serving for finding in calls_others(module)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import aiohttp",
+        "from urllib import request",
+        "from urllib.request import urlopen",
+        "import http.client as h",
+        "def f():\n    from flowfabric.remote.transport import Transport",
+    ],
+)
+def test_an_import_of_what_sends_requests_is_found(source: str) -> None:
+    assert list(calls_others(module_of(source)))
+
+
 # SQL is constant text.
 
 

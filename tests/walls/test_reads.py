@@ -12,7 +12,7 @@ _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
 READS = {
     "activity": {"ff.completion_event", "ff.exec_core", "ff.route"},
-    "budgets": {"ff.exec_core", "ff.execution"},
+    "budgets": {"ff.edge", "ff.edge_group", "ff.exec_core", "ff.execution", "ff.route"},
     "events": {
         "ff.attempt",
         "ff.completion_event",
@@ -87,6 +87,7 @@ READS = {
         "ff.edge_group",
         "ff.execution",
         "ff.flow_core",
+        "ff.journal",
         "ff.lane_registry",
         "ff.operator_event",
         "ff.signal_dedup",

@@ -1,4 +1,4 @@
-"""The words in CHECK constraints and in the view of executions are the words of the enums."""
+"""The words in CHECK constraints, domains and the view of executions are those of the enums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ ENUM_OF = {
     "exec_core.blocking_reason": states.BlockingReason,
     "exec_core.terminal_outcome": states.TerminalOutcome,
     "exec_core.attempt_state": states.AttemptState,
-    "exec_core.public_state": states.PublicState,
     "exec_core.attempt_type": states.AttemptType,
     "execution.lifecycle_phase": states.LifecyclePhase,
     "execution.ownership_state": states.OwnershipState,
@@ -70,7 +69,6 @@ NEVER_STORED = {
     "edge.resolved_outcome": {"none"},
     "exec_core.lifecycle_phase": {"active"},
     "exec_core.attempt_state": {"running_attempt"},
-    "exec_core.public_state": {"active"},
     "activity.outcome": {"resumable"},
 }
 NOT_STORED = {
@@ -88,6 +86,13 @@ SELECT c.relname, n.conname, pg_get_constraintdef(n.oid) AS definition
   FROM pg_constraint n JOIN pg_class c ON c.oid = n.conrelid
  WHERE n.connamespace = 'ff'::regnamespace AND n.contype = 'c'
 """
+DOMAIN = re.compile(r"CHECK \(\(VALUE = ANY \(ARRAY\[(.*)\]\)\)\)")
+DOMAINS = """
+SELECT c.relname, a.attname, pg_get_constraintdef(n.oid) AS definition
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+  JOIN pg_constraint n ON n.contypid = a.atttypid
+ WHERE c.relnamespace = 'ff'::regnamespace AND c.relkind = 'r' AND a.attnum > 0
+"""
 VIEW = "SELECT pg_get_viewdef('ff.execution'::regclass)"
 CHOICE = re.compile(r"\bCASE\b((?:(?!\bCASE\b).)*)\bEND AS (\w+)", re.DOTALL)
 
@@ -100,10 +105,15 @@ async def words_in(db: Connection) -> dict[str, set[str]]:
         if listed is not None:
             assert row["conname"] == f"{row['relname']}_{listed[1]}"
             found[f"{row['relname']}.{listed[1]}"] = set(re.findall(r"'(\w+)'::text", listed[2]))
+    for row in await db.fetch(DOMAINS):
+        listed = DOMAIN.fullmatch(row["definition"])
+        assert listed is not None
+        found[f"{row['relname']}.{row['attname']}"] = set(re.findall(r"'(\w+)'::text", listed[1]))
     for choice, column in CHOICE.findall(await db.fetchval(VIEW)):
-        words = set(re.findall(r"'(\w+)'::text", choice))
-        for stored in re.findall(r"\be\.(\w+)", choice):
-            words |= found.get(f"exec_core.{stored}", set())
+        words = set(re.findall(r"\b(?:THEN|ELSE) '(\w+)'::text", choice))
+        for stored in re.findall(r"\b(?:THEN|ELSE) \(?e\.(\w+)", choice):
+            other = re.findall(rf"\be\.{stored}\)?::text (?:=|<>) '(\w+)'::text", choice)
+            words |= found.get(f"exec_core.{stored}", set()) - set(other)
         if words:
             found[f"execution.{column}"] = words
     return found
@@ -128,6 +138,8 @@ def test_every_enum_is_the_alphabet_of_a_column() -> None:
 
 async def test_a_column_that_loses_its_check_is_noticed(db: Connection) -> None:
     before = await words_in(db)
-    await db.execute("ALTER TABLE ff.lease_event DROP CONSTRAINT lease_event_reason")
+    await db.execute("ALTER DOMAIN ff.lease_event_reason DROP CONSTRAINT lease_event_reason")
+    await db.execute("ALTER TABLE ff.signal_event DROP CONSTRAINT signal_event_effect")
 
-    assert before.keys() - (await words_in(db)).keys() == {"lease_event.reason"}
+    lost = before.keys() - (await words_in(db)).keys()
+    assert lost == {"lease_event.reason", "signal_event.effect"}

@@ -166,6 +166,7 @@ async def own_client(ctx: Ctx, db: Connection) -> None:
 TROUBLES = [raw_error, wrapped_error, grouped_error, used_after_loss, deadlock, own_client]
 
 
+@pytest.mark.direct("transactions of handlers need the database itself")
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
 async def test_trouble_that_stops_a_handler_releases_it_and_uses_up_no_retry(
     client: Client,
@@ -210,6 +211,7 @@ async def test_what_the_statements_of_a_handler_do_wrong_is_its_failure(
             assert (await handle.describe()).infra_release_count == 0
 
 
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_trouble_that_does_not_end_is_bounded(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

@@ -187,6 +187,7 @@ async def test_a_thread_learns_it_at_its_next_call_of_the_context(
         assert await after.result(timeout=5) == "next"
 
 
+@pytest.mark.direct("a server tells of the lost lease at once")
 async def test_a_refused_call_of_the_context_ends_the_attempt_and_frees_the_slot(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

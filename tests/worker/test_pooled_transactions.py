@@ -55,12 +55,12 @@ def writing(seconds: float) -> tuple[App, list[int]]:
 async def test_two_workers_with_more_transactions_than_the_pooler_has_room_for_lose_no_lease(
     client: Client, pooled: str, db: Connection
 ) -> None:
-    executions = 24
+    executions = 12
     app, starts = writing(1.2 * TTL)
     settings = {"dsn": pooled, "pooler": True, "transactions": 4, "lease_ttl": TTL}
     async with (
-        app.worker(**settings, concurrency=12, worker_instance_id="a"),
-        app.worker(**settings, concurrency=12, worker_instance_id="b"),
+        app.worker(**settings, concurrency=6, worker_instance_id="a"),
+        app.worker(**settings, concurrency=6, worker_instance_id="b"),
     ):
         handles = await client.submit_many(app.tasks["write"].many(range(executions)))
         for handle in handles:

@@ -151,6 +151,7 @@ async def test_without_notifications_a_worker_polls(
 
 
 @pytest.mark.session("begins when a process is registered for notifications")
+@pytest.mark.direct("the server is registered in its place")
 async def test_a_worker_that_is_busy_is_deregistered(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

@@ -21,8 +21,15 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, UnsetType
 
 from flowfabric.api import payloads
-from flowfabric.api.leaves import LEAVES, Convert, Form
+from flowfabric.api.leaves import LEAVES, PACKED_LEAVES, Convert, Form
 from flowfabric.api.problems import Problem, error_of, problem_of
+from flowfabric.api.struct_values import (
+    WireMember,
+    answer_loader,
+    dumper,
+    encoding_member,
+    loader,
+)
 from flowfabric.conditions.condition import Condition
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import ApiError, FlowFabricError
@@ -62,7 +69,7 @@ def form(kind: Any, wanted: Wanted) -> Form:
     """The form of this type; raises `TypeError` for a type that has none."""
     if kind in (Any, object, None, type(None), bool, int, float, str, bytes, UUID, msgspec.Raw):
         return Form(kind)
-    leaf = LEAVES.get(kind)
+    leaf = (PACKED_LEAVES if wanted.packed else LEAVES).get(kind)
     if leaf is not None:
         return leaf
     if isinstance(kind, type):
@@ -100,12 +107,18 @@ def _list(member: Form, make: Convert) -> Form:
     return Form(
         wire,
         list if dump is None else lambda values: [dump(each) for each in values],
-        make if load is None else lambda values: make(load(each) for each in values),
+        make if load is None else _each(load, make),
     )
 
 
+def _each(load: Convert, make: Convert) -> Convert:
+    if make is list:
+        return lambda values: [load(each) for each in values]
+    return lambda values: make([load(each) for each in values])
+
+
 def _fixed_tuple(members: tuple[Form, ...]) -> Form:
-    wire = tuple[tuple(each.wire for each in members)]  # type: ignore[misc]
+    wire = tuple[tuple(each.wire for each in members)]  # type: ignore[misc]  made at run time
     return Form(
         wire,
         lambda values: [one.dumped(each) for one, each in zip(members, values, strict=True)],
@@ -153,6 +166,7 @@ def _optional(found: Form) -> Form:
         found.wire | None,
         None if dump is None else lambda value: None if value is None else dump(value),
         None if load is None else lambda value: None if value is None else load(value),
+        present=found,
     )
 
 
@@ -180,7 +194,7 @@ def _tagged(kinds: list[Any], wanted: Wanted) -> Form:
     wires = [each.wire for each in members.values()]
     if any(_is_refusal(each) for each in kinds):
         if wanted.read:
-            return _answer_or_error(members)
+            return _answer_or_error(members, packed=wanted.packed)
         wires.append(_REFUSED.wire)
     loads = {each.wire: each.loaded for each in members.values()}
 
@@ -191,18 +205,21 @@ def _tagged(kinds: list[Any], wanted: Wanted) -> Form:
     return Form(_either(wires), dump, lambda value: loads[type(value)](value))
 
 
-def _answer_or_error(members: Mapping[Any, Form]) -> Form:
+def _answer_or_error(members: Mapping[Any, Form], *, packed: bool) -> Form:
     """Reads one of these answers, or the error of a refusal, whose facts no struct has."""
-    by_tag = {snake(each.__name__): found for each, found in members.items()}
+    wires = [each.wire for each in members.values()]
+    known = _either([*wires, _RefusedAnswer])
+    decoder = msgspec.msgpack.Decoder(known) if packed else msgspec.json.Decoder(known)
+    decode_any = msgspec.msgpack.decode if packed else msgspec.json.decode
+    loads = {each.wire: each.loaded for each in members.values()}
 
-    def load(value: dict[str, Any]) -> Any:
-        error = _error(value)
-        if error is not None:
-            return error
-        found = by_tag[value["result"]]
-        return found.loaded(msgspec.convert(value, found.wire))
+    def load(value: msgspec.Raw) -> Any:
+        answer = decoder.decode(value)
+        if type(answer) is _RefusedAnswer:
+            return _error(decode_any(value))
+        return loads[type(answer)](answer)
 
-    return Form(dict[str, Any], load=load)
+    return Form(msgspec.Raw, load=load)
 
 
 def _error(members: Mapping[str, Any]) -> FlowFabricError | None:
@@ -224,6 +241,10 @@ class CallDone(msgspec.Struct, frozen=True, tag_field="result", tag="done"):
     """The call took effect, and has nothing else to tell."""
 
 
+class _RefusedAnswer(msgspec.Struct, frozen=True, tag_field="result", tag="refused"):
+    """A refusal, before its facts are read."""
+
+
 class Refused(Problem, frozen=True, kw_only=True, tag_field="result", tag="refused"):
     """One of many calls was refused; the others are not affected."""
 
@@ -242,39 +263,33 @@ _ERROR: Final = Form(dict[str, Any], load=_error)
 # Structs.
 
 
-class _Field(msgspec.Struct, frozen=True):
-    """One member: the field of the engine's type, and that of the wire's."""
-
-    name: str
-    member: str
-    form: Form
-    required: bool
-    encoding: str | None = None
-    """For a payload: the field of its encoding, "" if it has none."""
-
-
 def _struct(kind: type[msgspec.Struct], wanted: Wanted) -> Form:
     fields = _fields(kind, wanted)
     mirror = _mirror(kind, fields, wanted)
-    return Form(mirror, _dumper(kind, fields, wanted), _loader(kind, fields, wanted))
+    answers = wanted.use == "out"
+    tag = {_tag_field(kind, wanted): snake(kind.__name__)} if wanted.tagged else {}
+    dump = dumper(fields, tag, packed=wanted.packed, answers=answers)
+    if wanted.read and wanted.packed:
+        return Form(mirror, dump, answer_loader(kind, fields))
+    return Form(mirror, dump, loader(kind, fields, packed=wanted.packed, answered=answers))
 
 
-def _fields(kind: type[msgspec.Struct], wanted: Wanted) -> list[_Field]:
+def _fields(kind: type[msgspec.Struct], wanted: Wanted) -> list[WireMember]:
     hints = typing.get_type_hints(kind, include_extras=True)
     inner = msgspec.structs.replace(wanted, tagged=False)
-    found: list[_Field] = []
+    found: list[WireMember] = []
     taken: set[str] = set()
     for field in msgspec.structs.fields(kind):
         required = field.default is NODEFAULT and field.default_factory is NODEFAULT
         encoding, member = _payload(kind, field.name, hints)
         if encoding is not None:
             taken.add(encoding)
-            found.append(_Field(field.name, member, Form(bytes), required, encoding))
+            found.append(WireMember(field.name, member, Form(bytes), required, encoding))
         elif field.name not in taken:
             member = field.encode_name
             if hints[field.name] in (Lease, list[Lease]):
                 member = _HANDLES[member]
-            found.append(_Field(field.name, member, form(hints[field.name], inner), required))
+            found.append(WireMember(field.name, member, form(hints[field.name], inner), required))
     return found
 
 
@@ -289,12 +304,7 @@ def _payload(kind: type, name: str, hints: dict[str, Any]) -> tuple[str | None, 
     return encoding, member
 
 
-def _encoding_member(field: _Field, fields: list[_Field]) -> str:
-    alone = sum(each.encoding is not None for each in fields) == 1
-    return "encoding" if alone else f"{field.member}_encoding"
-
-
-def _mirror(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> type:
+def _mirror(kind: type[msgspec.Struct], fields: list[WireMember], wanted: Wanted) -> type:
     given = wanted.use == "in"
     members: list[Any] = []
     for each in fields:
@@ -304,7 +314,7 @@ def _mirror(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
                 members.append((each.member, raw, UNSET if given else NODEFAULT))
             members.append((f"{each.member}_base64", bytes | None, None if given else NODEFAULT))
             if each.encoding:
-                name = _encoding_member(each, fields)
+                name = encoding_member(each, fields)
                 members.append((name, str | None, None if given else NODEFAULT))
         elif given and not each.required:
             members.append((each.member, each.form.wire | None | UnsetType, UNSET))
@@ -334,66 +344,3 @@ def _name(kind: type, wanted: Wanted) -> str:
     if wanted.use == "in":
         return name if name.endswith(("Request", "Requests")) else f"{name}Given"
     return f"{name}Result" if wanted.tagged and kind not in _VALUES else name
-
-
-def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:
-    encodings = {each.member: _encoding_member(each, fields) for each in fields}
-    tag: dict[str, Any] = {}
-    if wanted.tagged:
-        tag = {_tag_field(kind, wanted): snake(kind.__name__)}
-    packed, answers = wanted.packed, wanted.use == "out"
-
-    def dump(value: Any) -> dict[str, Any]:
-        found = dict(tag)
-        for field in fields:
-            given, change = getattr(value, field.name), field.form.dump
-            if field.encoding is None:
-                found[field.member] = given if change is None else change(given)
-                continue
-            said: str | None = getattr(value, field.encoding) if field.encoding else None
-            raw, rest = (None, given) if packed else payloads.split(given, said)
-            # A caller leaves out what it does not give: null would be a payload of its own.
-            for name, each in ((field.member, raw), (f"{field.member}_base64", rest)):
-                if each is not None or answers:
-                    found[name] = each
-            if field.encoding:
-                found[encodings[field.member]] = said
-        return found
-
-    return dump
-
-
-def _loader(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:
-    packed = wanted.packed
-    hints = typing.get_type_hints(kind)
-    needed = {
-        each.name: b"" if hints[each.name] is bytes else None
-        for each in msgspec.structs.fields(kind)
-        if each.required
-    }
-    """What stands for a payload or an encoding that is not given, where the type has no default."""
-
-    def load(given: Any) -> Any:
-        found: dict[str, Any] = {}
-        for field in fields:
-            if field.encoding is not None:
-                name = _encoding_member(field, fields)
-                data, encoding = payloads.join(
-                    field.member,
-                    getattr(given, field.member, None),
-                    getattr(given, f"{field.member}_base64"),
-                    getattr(given, name) if field.encoding else None,
-                    packed=packed,
-                    answered=wanted.use == "out",
-                )
-                for name, each in ((field.name, data), (field.encoding, encoding)):
-                    if name and (each is not None or name in needed):
-                        found[name] = needed.get(name) if each is None else each
-                continue
-            value = getattr(given, field.member)
-            if value is UNSET or (value is None and not field.required):
-                continue
-            found[field.name] = field.form.loaded(value)
-        return kind(**found)
-
-    return load

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from flowfabric.conditions.condition import Condition, Single
 from flowfabric.conditions.stored import decode_condition, encode_condition
-from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, pack_lease, unpack_lease
 from flowfabric.engine.streams.cursor import FrameId
 from flowfabric.engine.streams.cursor import after as parse_frame_id
 from flowfabric.errors import ValidationError
@@ -37,6 +37,8 @@ class Form(msgspec.Struct, frozen=True):
     wire: Any
     dump: Convert | None = None
     load: Convert | None = None
+    present: Form | None = None
+    """Of a value that may be None: the form of one that is not."""
 
     def dumped(self, value: Any) -> Any:
         return value if self.dump is None else self.dump(value)
@@ -47,9 +49,11 @@ class Form(msgspec.Struct, frozen=True):
 
 def parse_execution_id(text: str) -> ExecutionId:
     """The id, also in the form `N.<uuid>`; raises `ValidationError(invalid_input)`."""
-    short = _SHORT_ID.fullmatch(text)
-    given = text if short is None else f"{{fp:{short[1]}}}:{short[2]}"
-    return ExecutionId.parse(given, partitions=_MOST_PARTITIONS)
+    if not text.startswith("{"):
+        short = _SHORT_ID.fullmatch(text)
+        if short is not None:
+            text = f"{{fp:{short[1]}}}:{short[2]}"
+    return ExecutionId.parse(text, partitions=_MOST_PARTITIONS)
 
 
 def group_id(text: str) -> GroupId:
@@ -60,6 +64,13 @@ def group_id(text: str) -> GroupId:
 
 def _seconds(value: float | timedelta) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _duration(given: float) -> timedelta:
+    try:
+        return timedelta(seconds=given)
+    except (OverflowError, ValueError):
+        raise ValidationError("invalid_input", f"{given:g} seconds are too many") from None
 
 
 def _utc(value: datetime) -> datetime:
@@ -88,7 +99,7 @@ LEAVES: Final[Mapping[Any, Form]] = {
     PartitionKey: Form(str, str, PartitionKey.parse),
     FrameId: Form(str, str, parse_frame_id),
     WaitpointToken: Form(str, WaitpointToken.reveal, WaitpointToken),
-    timedelta: Form(float, _seconds, lambda given: timedelta(seconds=given)),
+    timedelta: Form(float, _seconds, _duration),
     datetime: Form(Instant, _utc),
     Condition: Form(
         Any,
@@ -97,3 +108,8 @@ LEAVES: Final[Mapping[Any, Form]] = {
     ),
     Single: Form(Any),
 }
+PACKED_LEAVES: Final[Mapping[Any, Form]] = {
+    **LEAVES,
+    Lease: Form(bytes, pack_lease, unpack_lease),
+}
+"""In MessagePack a handle is bytes: leases go out with claims and come back by the thousand."""

@@ -18,6 +18,7 @@ from flowfabric.errors import (
     FlowFabricError,
     InvalidToken,
     MissingToken,
+    NeedsDatabase,
     NotFound,
     PermissionDenied,
     TokenExpired,
@@ -86,7 +87,7 @@ def problem_of(error: FlowFabricError, *, instance: str | None = None) -> dict[s
 
 def status_of(error: FlowFabricError) -> int:
     """The HTTP status; an argument that is invalid by its content is 422."""
-    if isinstance(error, ValidationError) and error.code == "invalid_input":
+    if isinstance(error, ValidationError) and error.code in ("invalid_input", "invalid_cursor"):
         return 422
     return error.http_status
 
@@ -151,6 +152,7 @@ def _classes() -> dict[str, type[FlowFabricError]]:
     found: dict[str, type[FlowFabricError]] = {
         "unavailable": Unavailable,
         "permission_denied": PermissionDenied,
+        "needs_database": NeedsDatabase,
         "invalid_token": InvalidToken,
         "missing_token": MissingToken,
         "token_expired": TokenExpired,

@@ -30,7 +30,7 @@ from flowfabric.config import callback_url
 from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
-from flowfabric.ids import check_lane, check_name
+from flowfabric.ids import check_lane, check_name, check_type
 from flowfabric.limits import Debounce, Rate, Unique
 from flowfabric.policy import Retry, capabilities_of, clamp_priority, milliseconds
 from flowfabric.worker.create_schedules import create_schedules
@@ -40,7 +40,7 @@ from flowfabric.worker.durable.step import (
     DeclaredStep,
     StepSettings,
     check_callable,
-    check_retry,
+    check_step_retry,
     check_timeout,
     exception_types,
 )
@@ -210,18 +210,17 @@ class App:
         try:
             check_entry_name(name)
             settings: dict[str, Any] = {
-                "retry": check_retry(retry),
+                "retry": check_step_retry(retry),
                 "timeout": check_timeout(timeout),
                 "raises": exception_types(raises, field="raises"),
+                "lazy": check_type(lazy, bool, field="lazy"),
             }
         except ValidationError as error:
             raise ConfigError("step", _shown(name), error.detail) from None
 
         def declare(function: Callable[[*Ts], R]) -> DeclaredStep[*Ts, R]:
             check_callable(name, function)
-            step = StepSettings(
-                name=name, function=function, returns=returns, lazy=lazy, **settings
-            )
+            step = StepSettings(name=name, function=function, returns=returns, **settings)
             return DeclaredStep(step)
 
         return declare
@@ -356,8 +355,8 @@ class App:
         )
 
     async def _store_definitions(self, engine: EngineLike, instance: str) -> None:
-        await store_limits(engine, self.limits.values())
         definitions, actor = self.schedule_definitions(), f"worker {instance}"
+        await store_limits(engine, self.limits.values(), actor=actor)
         await create_schedules(engine, definitions, namespace=self.namespace, actor=actor)
 
     @property

@@ -50,10 +50,12 @@ def define_limit(
     return AppLimit(name=name, namespace=namespace, limits=limits)
 
 
-async def store_limits(engine: EngineLike, limits: Iterable[AppLimit]) -> None:
+async def store_limits(engine: EngineLike, limits: Iterable[AppLimit], *, actor: str) -> None:
     """These limits exist; those that existed keep their numbers."""
     for limit in limits:
-        await engine.create_quota_policy(limit.name, limit.limits, namespace=limit.namespace)
+        await engine.create_quota_policy(
+            limit.name, limit.limits, namespace=limit.namespace, actor=actor
+        )
 
 
 class TaskLimit(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
@@ -21,7 +22,7 @@ import msgspec
 
 from flowfabric.app.check_function import annotations_of, check_function
 from flowfabric.app.check_types import check_types
-from flowfabric.app.codec import RAW, UNENCODABLE, Codec
+from flowfabric.app.codec import RAW, UNENCODABLE, Codec, JsonCodec, MsgpackCodec
 from flowfabric.app.depends import Dependency, Plan
 from flowfabric.app.limit import TaskLimit
 from flowfabric.app.mismatch import SCALARS, decode_mismatch, scalar_mismatch
@@ -251,18 +252,28 @@ class Task(Generic[P, R]):
 
     def _encode_arguments(self, given: dict[str, Any], *, partial: bool = False) -> bytes:
         """The payload of these arguments; raises `ValidationError` if one is of another type."""
-        payload, exact = self._encode(given), True
+        scalars = self._scalars
         for name, value in given.items():
-            wanted = self._parameters[name].annotation
-            if type(value) is wanted and wanted in SCALARS:
-                continue
-            exact = False
-            why = scalar_mismatch(value, wanted)
+            if type(value) is not scalars.get(name):
+                break
+        else:
+            return self._encode(given)
+        payload = self._encode(self._in_order(given))
+        for name, value in given.items():
+            why = scalar_mismatch(value, self._parameters[name].annotation)
             if why is not None:
                 raise self._invalid(f"cannot take argument {name}: {why}")
-        if not exact:
-            self._check_readable(payload, partial=partial)
+        self._check_readable(payload, partial=partial)
         return payload
+
+    def _in_order(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, sets as sorted lists: equal arguments are equal bytes in every process."""
+        sets = [name for name, value in given.items() if isinstance(value, set | frozenset)]
+        if not sets or not isinstance(self._codec, JsonCodec | MsgpackCodec):
+            return given
+        with contextlib.suppress(TypeError):  # of values that have no order
+            return given | {name: sorted(given[name]) for name in sets}
+        return given
 
     def _check_readable(self, payload: bytes, name: str = "", *, partial: bool = False) -> None:
         """Raise `ValidationError` unless a worker with this task can read the payload."""
@@ -280,6 +291,16 @@ class Task(Generic[P, R]):
         except UNENCODABLE as error:
             why = unencodable(value, error, self._codec)
             raise self._invalid(f"cannot encode its arguments: {why}") from None
+
+    @cached_property
+    def _scalars(self) -> dict[str, type]:
+        """The arguments that are scalars: a value of just that type needs no further check."""
+        annotations = {name: each.annotation for name, each in self._parameters.items()}
+        return {
+            name: wanted
+            for name, wanted in annotations.items()
+            if isinstance(wanted, type) and wanted in SCALARS
+        }
 
     @cached_property
     def _partial_decoder(self) -> Callable[[bytes], Any]:

@@ -147,6 +147,7 @@ def create(
             enforcement_mode=mode or EnforcementMode.STRICT,
             reset_interval=0 if every is None else duration(every, field="--every"),
             scope_id=budget,
+            actor=user_at_host(),
         ),
     )
     if isinstance(answer, BudgetCreated):

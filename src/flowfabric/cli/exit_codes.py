@@ -8,6 +8,7 @@ from typing import Final
 from flowfabric.errors import (
     ConfigError,
     FlowFabricError,
+    NeedsDatabase,
     OperationTimeout,
     PermissionDenied,
     ResourceExhausted,
@@ -37,6 +38,7 @@ _BY_ERROR: Final[tuple[tuple[type[FlowFabricError], ExitCode], ...]] = (
     (OperationTimeout, ExitCode.TIMEOUT),
     (TransportError, ExitCode.NO_DATABASE),
     (PermissionDenied, ExitCode.FAILED),
+    (NeedsDatabase, ExitCode.FAILED),
     (Unavailable, ExitCode.NO_DATABASE),
     (ResourceExhausted, ExitCode.NO_DATABASE),
     (ValidationError, ExitCode.USAGE),

@@ -19,6 +19,7 @@ from flowfabric.cli.output import (
     print_json,
     say,
 )
+from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.quotas.list_quota_keys import QuotaKey
 from flowfabric.engine.quotas.quota_policy import QuotaPolicy
@@ -101,8 +102,10 @@ def set_(
     limits = quota_limits(concurrency=concurrency, rate=None if rate is None else _rate(rate))
 
     async def change(engine: Engine) -> QuotaPolicy:
-        await engine.create_quota_policy(name, limits, namespace=namespace)
-        return await engine.update_quota_policy(name, limits, namespace=namespace)
+        await engine.create_quota_policy(name, limits, namespace=namespace, actor=user_at_host())
+        return await engine.update_quota_policy(
+            name, limits, namespace=namespace, actor=user_at_host()
+        )
 
     changed = ask(database_url, change)
     say(changed, f"{escape(name)}: {_said(changed.limits)}", as_json)
@@ -118,7 +121,10 @@ def delete(
 ) -> None:
     """Delete a limit: executions that have it run without it, and new ones are refused."""
     confirmed(f"Delete limit {name!r}? What it holds back runs at once.", yes=yes)
-    ask(database_url, lambda engine: engine.delete_quota_policy(name, namespace=namespace))
+    ask(
+        database_url,
+        lambda engine: engine.delete_quota_policy(name, namespace=namespace, actor=user_at_host()),
+    )
     say({"deleted": name}, f"deleted {escape(name)}", as_json)
 
 

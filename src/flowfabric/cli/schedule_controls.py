@@ -1,22 +1,45 @@
-"""`ff schedules`: pause, resume, trigger, backfill; and what an application defines: diff, sync."""
+"""`ff schedules`: update, pause, resume, trigger, backfill; and those of an app: diff, sync."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from flowfabric.app.limit import store_limits
+from flowfabric.app.schedule import redefine_schedule
+from flowfabric.cli.completion import complete_kind, complete_lane
 from flowfabric.cli.connection import ask
 from flowfabric.cli.loading import load_app
-from flowfabric.cli.options import Reason, parse_instant
+from flowfabric.cli.options import Reason, parse_instant, parse_tags
 from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, escape, print_json, say
-from flowfabric.cli.schedules import Name, Namespace, app, change
+from flowfabric.cli.schedules import (
+    At,
+    CatchUpWindow,
+    Cron,
+    Every,
+    Jitter,
+    Name,
+    Namespace,
+    Runs,
+    Starts,
+    Tag,
+    Tz,
+    Until,
+    app,
+    change,
+    json_bytes,
+)
 from flowfabric.client.identity import user_at_host
+from flowfabric.client.schedules import change_schedule
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
 from flowfabric.engine.schedules.schedule import Schedule
-from flowfabric.states import ScheduleOutcome
+from flowfabric.errors import invalid_input
+from flowfabric.states import ScheduleOutcome, ScheduleOverlap, ScheduleState
 
 Application = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="The application, as shop.tasks:app.")
@@ -28,6 +51,74 @@ Start = Annotated[
 End = Annotated[
     datetime, typer.Argument(metavar="END", help="Until before this.", parser=parse_instant)
 ]
+
+
+@app.command()
+def update(
+    name: Name,
+    kind: Annotated[
+        str | None, typer.Option(help="The kind of the task.", autocompletion=complete_kind)
+    ] = None,
+    payload: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The arguments of the task.")
+    ] = None,
+    cron: Cron = None,
+    tz: Tz = None,
+    every: Every = None,
+    at: At = None,
+    overlap: Annotated[
+        ScheduleOverlap | None, typer.Option(help="While an earlier execution has not ended.")
+    ] = None,
+    catch_up: Annotated[
+        int | None, typer.Option(help="How many missed instants are fired later.")
+    ] = None,
+    catch_up_window: CatchUpWindow = None,
+    jitter: Jitter = None,
+    starts: Starts = None,
+    until: Until = None,
+    runs: Runs = None,
+    lane: Annotated[
+        str | None, typer.Option(help="The lane of the executions.", autocompletion=complete_lane)
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="0 to 9000; higher is claimed first.")
+    ] = None,
+    tag: Tag = None,
+    reason: Reason = None,
+    namespace: Namespace = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change what is given; the next instant is the first after now: ff schedules update NAME …"""
+    options: dict[str, Any] = {
+        "cron": cron, "tz": tz, "every": every, "at": at, "overlap": overlap,
+        "catch_up": catch_up, "catch_up_window": catch_up_window, "jitter": jitter,
+        "starts": starts, "until": until, "runs": runs, "lane": lane, "priority": priority,
+        "tags": None if tag is None else parse_tags(tag),
+    }  # fmt: skip
+    task: dict[str, Any] = {}
+    if kind is not None:
+        task["execution_kind"] = kind
+    if payload is not None:
+        task |= {"input_payload": json_bytes(payload), "payload_encoding": "json"}
+    if not task and all(value is None for value in options.values()):
+        raise invalid_input("options", None, "are missing: name what changes, as --cron")
+
+    def redefined(stored: ScheduleDefinition) -> ScheduleDefinition:
+        return msgspec.structs.replace(redefine_schedule(stored, None, **options), **task)
+
+    async def updated(engine: Engine) -> Schedule:
+        return await change_schedule(
+            lambda: engine.get_schedule(name, namespace=namespace),
+            redefined,
+            lambda wanted, revision: engine.update_schedule(
+                wanted, revision=revision, reason=reason, actor=user_at_host()
+            ),
+        )
+
+    changed = ask(database_url, updated)
+    paused = "paused" if changed.state is ScheduleState.PAUSED else _next(changed)
+    say(changed, f"schedule {escape(name)} is {paused}", as_json)
 
 
 @app.command()
@@ -140,7 +231,7 @@ def sync(
     loaded = load_app(application)
 
     async def store(engine: Any) -> ScheduleDiff:
-        await store_limits(engine, loaded.limits.values())
+        await store_limits(engine, loaded.limits.values(), actor=user_at_host())
         return await engine.sync_schedules(
             loaded.schedule_definitions(),
             namespace=loaded.namespace,

@@ -42,7 +42,7 @@ from flowfabric.schedules.spec import ScheduleSpec, spec_of
 from flowfabric.states import ScheduleOverlap, ScheduleState
 
 app = typer.Typer(
-    help="Schedules: list, show, create, pause, resume, trigger, backfill, preview, sync, delete."
+    help="Schedules: list, show, create, update, pause, trigger, backfill, preview, sync, delete."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.")]
@@ -62,6 +62,26 @@ At = Annotated[
     datetime | None,
     typer.Option(help="Once, at 2027-01-05T09:00:00Z.", metavar="INSTANT", parser=parse_instant),
 ]
+CatchUpWindow = Annotated[
+    timedelta | None,
+    typer.Option(
+        help="Older ones are not: 1d if not given.", metavar="DURATION", parser=parse_duration
+    ),
+]
+Jitter = Annotated[
+    timedelta | None,
+    typer.Option(
+        help="Delay each execution by less than this.", metavar="DURATION", parser=parse_duration
+    ),
+]
+Starts = Annotated[
+    datetime | None, typer.Option(help="Not before this.", metavar="INSTANT", parser=parse_instant)
+]
+Until = Annotated[
+    datetime | None, typer.Option(help="Not after this.", metavar="INSTANT", parser=parse_instant)
+]
+Runs = Annotated[int | None, typer.Option(help="Finished after so many firings.")]
+Tag = Annotated[list[str] | None, typer.Option(help="A tag, area.name=value; repeat for more.")]
 _SHOWN = 10
 
 
@@ -245,36 +265,16 @@ def create(
         ScheduleOverlap, typer.Option(help="While an earlier execution has not ended.")
     ] = ScheduleOverlap.SKIP,
     catch_up: Annotated[int, typer.Option(help="How many missed instants are fired later.")] = 1,
-    catch_up_window: Annotated[
-        timedelta | None,
-        typer.Option(
-            help="Older ones are not: 1d if not given.", metavar="DURATION", parser=parse_duration
-        ),
-    ] = None,
-    jitter: Annotated[
-        timedelta | None,
-        typer.Option(
-            help="Delay each execution by less than this.",
-            metavar="DURATION",
-            parser=parse_duration,
-        ),
-    ] = None,
-    starts: Annotated[
-        datetime | None,
-        typer.Option(help="Not before this.", metavar="INSTANT", parser=parse_instant),
-    ] = None,
-    until: Annotated[
-        datetime | None,
-        typer.Option(help="Not after this.", metavar="INSTANT", parser=parse_instant),
-    ] = None,
-    runs: Annotated[int | None, typer.Option(help="Finished after so many firings.")] = None,
+    catch_up_window: CatchUpWindow = None,
+    jitter: Jitter = None,
+    starts: Starts = None,
+    until: Until = None,
+    runs: Runs = None,
     lane: Annotated[
         str, typer.Option(help="The lane of the executions.", autocompletion=complete_lane)
     ] = "default",
     priority: Annotated[int, typer.Option(help="0 to 9000; higher is claimed first.")] = 0,
-    tag: Annotated[
-        list[str] | None, typer.Option(help="A tag, area.name=value; repeat for more.")
-    ] = None,
+    tag: Tag = None,
     namespace: Namespace = "default",
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
@@ -284,17 +284,13 @@ def create(
     The retries, timeouts and lane that the application sets for its task are not known here: define
     the schedule in Python if they matter.
     """
-    try:
-        msgspec.json.decode(payload.encode("utf-8", "surrogatepass"))
-    except msgspec.DecodeError as error:
-        raise invalid_input("payload", payload[:80], f"is not JSON: {error}") from None
     definition = ScheduleDefinition(
         name=name,
         namespace=namespace,
         spec=spec_of(cron=cron, tz=tz, every=every, at=at, starts=starts if every else None),
         execution_kind=kind,
         lane_id=lane,
-        input_payload=payload.encode(),
+        input_payload=json_bytes(payload),
         payload_encoding="json",
         priority=priority,
         tags=parse_tags(tag or []),
@@ -325,6 +321,15 @@ def delete(
     confirmed(f"Delete schedule {name!r}?", yes=yes)
     ask(database_url, lambda engine: engine.delete_schedule(name, **change(namespace, reason)))
     say({"name": name, "deleted": True}, f"schedule {escape(name)} is deleted", as_json)
+
+
+def json_bytes(payload: str) -> bytes:
+    """The payload, if it is JSON; raises `ValidationError`."""
+    try:
+        msgspec.json.decode(payload.encode("utf-8", "surrogatepass"))
+    except msgspec.DecodeError as error:
+        raise invalid_input("payload", payload[:80], f"is not JSON: {error}") from None
+    return payload.encode()
 
 
 def _state(schedule: Schedule) -> str:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from flowfabric.budgets import check_amounts
-from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
+from flowfabric.engine.budgets.create_budget import (
+    BudgetAlreadySatisfied,
+    BudgetCreated,
+    check_interval,
+    check_mode,
+)
 from flowfabric.engine.budgets.list_budgets import BudgetPage
 from flowfabric.engine.budgets.release_budget import BudgetReleased
 from flowfabric.engine.budgets.reset_budget import BudgetReset
@@ -52,6 +57,8 @@ class Budgets:
         hard_limits = check_amounts(hard, field="hard")
         soft_limits = check_amounts({} if soft is None else soft, field="soft")
         dimensions = list({**hard_limits, **soft_limits})
+        check_interval(every, field="every")
+        mode = check_mode(mode, field="mode")
         return await self._engine.create_budget(
             budget,
             dimensions=dimensions,
@@ -61,6 +68,7 @@ class Budgets:
             reset_interval=every,
             scope_type=scope_type,
             scope_id=(budget if isinstance(budget, str) else "") if scope_id is None else scope_id,
+            actor=self._actor,
         )
 
     async def limits(
@@ -76,10 +84,14 @@ class Budgets:
 
         Work that has room now can run at once. Raises `NotFound`, `ValidationError`.
         """
+        if every is not None:
+            check_interval(every, field="every")
+        if mode is not None:
+            mode = check_mode(mode, field="mode")
         return await self._engine.update_budget_limits(
             budget,
-            hard_limits=hard,
-            soft_limits=soft,
+            hard_limits=None if hard is None else check_amounts(hard, field="hard"),
+            soft_limits=None if soft is None else check_amounts(soft, field="soft"),
             reset_interval=every,
             enforcement_mode=mode,
             actor=self._actor,

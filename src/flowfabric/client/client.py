@@ -212,7 +212,8 @@ class Client(Searches):
         def chunks() -> Iterator[Sequence[NewExecution]]:
             for chunk in (slice(n, n + CHUNK) for n in range(0, len(calls), CHUNK)):
                 if chunk.start >= len(executions):
-                    executions.extend(self.executions_of(calls[chunk], options[chunk]))
+                    home = executions[0].execution_id.partition_key if executions else None
+                    executions.extend(self.executions_of(calls[chunk], options[chunk], home))
                 yield executions[chunk]
 
         if conn is not None:
@@ -373,16 +374,12 @@ class Client(Searches):
         return await self.flow(flow_id).replay(reason, preview=preview)
 
     def executions_of(
-        self, calls: Sequence[Call[Any]], options: Sequence[Options]
+        self, calls: Sequence[Call[Any]], options: Sequence[Options], home: int | None = None
     ) -> list[NewExecution]:
         """The executions to create for these calls; raises `ValidationError`."""
-        return new_executions(
-            calls,
-            options,
-            namespace=self.namespace,
-            creator=self.identity,
-            partitions=self.engine.partitions,
-        )
+        names = {"namespace": self.namespace, "creator": self.identity}
+        partitions = self.engine.partitions
+        return new_executions(calls, options, **names, partitions=partitions, home=home)
 
     def handles(
         self,

@@ -24,7 +24,7 @@ from flowfabric.engine.lifecycle.create_execution import (
     distinct,
 )
 from flowfabric.engine.lifecycle.creation_columns import creation_columns
-from flowfabric.errors import EngineError, Unavailable
+from flowfabric.errors import EngineError, NeedsDatabase
 
 if TYPE_CHECKING:
     from flowfabric.remote.engine_like import EngineLike
@@ -63,10 +63,10 @@ def enqueue_flow_blocking(conn: Any, flow: NewFlow, *, engine: EngineLike) -> Fl
 
 
 def _partitions(engine: EngineLike) -> int:
-    """How many partitions the database has; raises `Unavailable` for one behind a server."""
+    """How many partitions the database has; raises `NeedsDatabase` for one behind a server."""
     if engine.is_remote is True:
         why = "conn= needs a client that is connected to the database itself, not to a server"
-        raise Unavailable("submit", why)
+        raise NeedsDatabase("submit", why)
     return engine.partitions
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from flowfabric.app.check_call import check_call
 from flowfabric.app.task import Call
+from flowfabric.client.identity import user_at_host
 from flowfabric.engine.quotas.check_admission import Admission
 from flowfabric.engine.quotas.create_quota_policy import QuotaPolicyCreated
 from flowfabric.engine.quotas.list_quota_keys import QuotaKey
@@ -37,8 +38,12 @@ class Limits:
         """
         limits = quota_limits(concurrency=concurrency, rate=rate)
         namespace = self._client.namespace
-        await self._engine.create_quota_policy(name, limits, namespace=namespace)
-        return await self._engine.update_quota_policy(name, limits, namespace=namespace)
+        await self._engine.create_quota_policy(
+            name, limits, namespace=namespace, actor=user_at_host()
+        )
+        return await self._engine.update_quota_policy(
+            name, limits, namespace=namespace, actor=user_at_host()
+        )
 
     async def get(self, name: str) -> QuotaPolicy:
         """The limit; raises `NotFound`."""
@@ -68,7 +73,9 @@ class Limits:
 
     async def delete(self, name: str) -> None:
         """The limit is gone; what it held back runs soon. Raises `NotFound`."""
-        await self._engine.delete_quota_policy(name, namespace=self._client.namespace)
+        await self._engine.delete_quota_policy(
+            name, namespace=self._client.namespace, actor=user_at_host()
+        )
         self._stored.discard(name)
 
     async def store(self, calls: Sequence[Call[Any]]) -> None:
@@ -83,7 +90,10 @@ class Limits:
                 continue
             limit = task.limit.limit
             await self._engine.create_quota_policy(
-                limit.name, limit.limits, namespace=self._client.namespace
+                limit.name,
+                limit.limits,
+                namespace=self._client.namespace,
+                actor=user_at_host(),
             )
             self._stored.add(limit.name)
 
@@ -111,12 +121,14 @@ class Quotas:
             jitter=jitter,
         )
         return await self._engine.create_quota_policy(
-            quota_policy_id, limits, namespace=self._client.namespace
+            quota_policy_id, limits, namespace=self._client.namespace, actor=user_at_host()
         )
 
     async def limits(self, quota_policy_id: UUID) -> QuotaLimits | None:
         """The numbers of the limit; None if there is none."""
-        return await self._engine.read_quota_policy_limits(quota_policy_id)
+        return await self._engine.read_quota_policy_limits(
+            quota_policy_id, namespace=self._client.namespace
+        )
 
     async def admit(
         self, limit: str | UUID, execution_id: ExecutionId | str, *, limit_key: str = ""

@@ -22,21 +22,23 @@ def new_executions(
     namespace: str,
     creator: str,
     partitions: int,
+    home: int | None = None,
 ) -> list[NewExecution]:
     """The execution to create for each call: its options first, then the settings of its task.
 
     An execution that has a limit is in the partition of its key, unless it has an idempotency key.
-    Executions without either share one partition, so that their rows are neighbours in
-    the indexes. Neighbours of one task with the same options differ in id and payload only: the
-    other fields are checked once.
+    Executions without either share one partition, so that their rows are neighbours in the indexes;
+    `home`, if it is given. Neighbours of one task with the same options differ in id and payload
+    only: the other fields are checked once.
 
     Raises `ValidationError`.
     """
     made: list[NewExecution] = []
     uuids = new_uuids(len(calls))
-    shared = uuid_partition(uuids[0], partitions)
+    shared = uuid_partition(uuids[0], partitions) if home is None else home
     first: NewExecution | None = None
-    task = given = home = limit_key = None
+    task = given = limit_key = None
+    home = None
     for call, each, uuid in zip(calls, options, uuids, strict=True):
         check_call(call)
         same = call.task is task and each is given and call.limit_key == limit_key

@@ -13,7 +13,7 @@ from flowfabric.config import (
     is_server_url,
     require_database_url,
 )
-from flowfabric.errors import ConfigError, Unavailable
+from flowfabric.errors import ConfigError, NeedsDatabase
 
 if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
@@ -29,9 +29,9 @@ class Connecting(NamedTuple):
 
 
 def on_database(engine: EngineLike) -> Engine:
-    """The engine, if it is connected to the database itself; else raises `Unavailable`."""
+    """The engine, if it is connected to the database itself; else raises `NeedsDatabase`."""
     if engine.is_remote is True:
-        raise Unavailable("engine", "the database is behind a server, and cannot be reached")
+        raise NeedsDatabase("engine", "the database is behind a server, and cannot be reached")
     return engine
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -11,6 +12,7 @@ from flowfabric.app.limit import store_limits
 from flowfabric.app.schedule import ScheduleOptions, define_schedule, redefine_schedule
 from flowfabric.app.task import Call
 from flowfabric.engine.schedules.backfill_schedule import Backfilled
+from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
 from flowfabric.engine.schedules.explain_schedule import ScheduleExplanation
 from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
@@ -25,6 +27,25 @@ if TYPE_CHECKING:
     from flowfabric.client.client import Client
 
 _TRIES: Final = 5
+
+
+async def change_schedule(
+    stored: Callable[[], Awaitable[Schedule]],
+    redefined: Callable[[ScheduleDefinition], ScheduleDefinition],
+    update: Callable[[ScheduleDefinition, int], Awaitable[Schedule]],
+) -> Schedule:
+    """What `update` makes of the stored schedule, given its new definition and its revision.
+
+    It is read again if it has fired meanwhile. Raises `ScheduleChanged` if it does all the time.
+    """
+    for left in reversed(range(_TRIES)):
+        seen = await stored()
+        try:
+            return await update(redefined(seen.definition), seen.revision)
+        except ScheduleChanged:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
 
 
 class Schedules:
@@ -59,17 +80,13 @@ class Schedules:
         if call is not None:
             check_call(call)
             await self._client.limits.store([call])
-        for left in reversed(range(_TRIES)):
-            stored = await self.get(name)
-            wanted = redefine_schedule(stored.definition, call, **options)
-            try:
-                return await self._engine.update_schedule(
-                    wanted, revision=stored.revision, actor=self._actor
-                )
-            except ScheduleChanged:  # it has fired meanwhile
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+        return await change_schedule(
+            lambda: self.get(name),
+            lambda stored: redefine_schedule(stored, call, **options),
+            lambda wanted, revision: self._engine.update_schedule(
+                wanted, revision=revision, actor=self._actor
+            ),
+        )
 
     async def pause(self, name: str, reason: str | None = None) -> Schedule:
         """Fire nothing until the schedule is resumed; raises `NotFound`, `ScheduleFinished`."""
@@ -172,7 +189,7 @@ class Schedules:
         With `prune` those that it does not define any more are deleted. Pauses stay.
         """
         self._check(app)
-        await store_limits(self._engine, app.limits.values())
+        await store_limits(self._engine, app.limits.values(), actor=self._actor)
         return await self._engine.sync_schedules(
             app.schedule_definitions(), namespace=app.namespace, prune=prune, actor=self._actor
         )

@@ -29,6 +29,7 @@ from flowfabric.conditions.evaluate import (
     is_satisfied,
     keys_of,
     match_of_last,
+    remaining,
     required_names,
     satisfiers,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "is_satisfied",
     "keys_of",
     "match_of_last",
+    "remaining",
     "required_names",
     "satisfiers",
 ]

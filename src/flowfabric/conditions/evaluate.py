@@ -53,6 +53,15 @@ def satisfiers(condition: Condition, signals: Signals[S]) -> list[S]:
     return counted_signals(condition, signals)
 
 
+def remaining(condition: Condition, signals: Signals[S]) -> Condition:
+    """The condition without those of its members that are satisfied."""
+    if not isinstance(condition, AllConditions):
+        return condition
+    left = [each for each in condition.members if not is_satisfied(each, signals)]
+    members = tuple([remaining(each, signals) for each in left])
+    return members[0] if len(members) == 1 else AllConditions(members)
+
+
 def counted_signals(condition: Condition, signals: Signals[S]) -> list[S]:
     """The signals that count towards the condition, satisfied or not, by time of arrival."""
     places = dict.fromkeys(_counted(condition, signals))

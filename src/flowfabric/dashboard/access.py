@@ -17,7 +17,7 @@ from flowfabric.dashboard.problems import PageProblem
 from flowfabric.engine.access.read_session import WebSession
 from flowfabric.engine.engine import Engine
 from flowfabric.server.access.authenticate import Authenticator
-from flowfabric.server.access.principal import Principal
+from flowfabric.server.access.principal import LOCAL, Principal
 from flowfabric.server.problems import RequestProblem
 from flowfabric.states import Role
 
@@ -29,6 +29,7 @@ KEPT: Final = 10.0
 """Seconds for which a session is not read again."""
 _A_MINUTE: Final = 60.0
 _MOST_TRIES: Final = 5
+_LONGEST_SESSION: Final = 7 * 86400
 _MOST_KEPT: Final = 10_000
 
 PrincipalOf: TypeAlias = Callable[[Mapping[str, Any]], Principal | Awaitable[Any] | None]
@@ -111,8 +112,22 @@ class Access:
         if principal is None or principal.role is Role.WORKER:
             audit_now("login_refused", address=address)
             raise PageProblem(401, "This token is not valid here.", kind="unauthorized")
+        return await self._open_session(digest, principal.label, address, user_agent)
+
+    async def is_first_token(self, principal: Principal) -> bool:
+        """Would a token made by this person be the first, which ends access without one?"""
+        if principal != LOCAL or self._authenticator is None or self._authenticator.insecure:
+            return False
+        return not await self._engine.has_tokens()
+
+    async def stay(self, token: str, label: str, *, address: str, user_agent: str) -> str:
+        """The secret of a session of the person who has just made this token."""
+        digest = hashlib.sha256(token.encode()).digest()
+        return await self._open_session(digest, label, address, user_agent)
+
+    async def _open_session(self, digest: bytes, label: str, address: str, user_agent: str) -> str:
         opened = await self._engine.open_session(digest, address=address, user_agent=user_agent)
-        audit_now("login", principal=principal.label, address=address)
+        audit_now("login", principal=label, address=address)
         return opened.secret
 
     async def log_out(self, visitor: Visitor) -> None:
@@ -160,3 +175,9 @@ def cookie(
     if secure:
         parts.append("Secure")
     return "; ".join(parts)
+
+
+def session_cookie(secret: str, *, secure: bool) -> str:
+    """A `Set-Cookie` header that keeps a person logged in."""
+    name = SECURE_SESSION if secure else SESSION
+    return cookie(name, secret, secure=secure, seconds=_LONGEST_SESSION)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -48,10 +48,26 @@ class Raw(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
-Answer: TypeAlias = PageAnswer | Redirect | Raw
+class Streamed(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is sent piece by piece as it is read."""
+
+    pieces: AsyncGenerator[bytes]
+    media: str
+    headers: Mapping[str, str]
+
+
+Answer: TypeAlias = PageAnswer | Redirect | Raw | Streamed
 
 
 def download(data: bytes, name: str, media: str = "application/octet-stream") -> Raw:
     """Bytes that a browser stores as a file, and never shows."""
-    headers = {"content-disposition": f'attachment; filename="{name}"', "cache-control": "no-store"}
-    return Raw(data=data, media=media, headers=headers)
+    return Raw(data=data, media=media, headers=_stored_as(name))
+
+
+def download_pieces(pieces: AsyncGenerator[bytes], name: str, media: str) -> Streamed:
+    """As `download`, of which only a piece is in memory at a time."""
+    return Streamed(pieces=pieces, media=media, headers=_stored_as(name))
+
+
+def _stored_as(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"', "cache-control": "no-store"}

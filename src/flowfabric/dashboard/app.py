@@ -7,12 +7,14 @@ import logging
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
+
+import msgspec
 
 from flowfabric.api.problems import status_of
-from flowfabric.dashboard import acts, csrf, login
+from flowfabric.dashboard import acts, answer_page, csrf, inbox, login
 from flowfabric.dashboard.access import PAGE, Access, PrincipalOf, Visitor, cookie, read_cookies
-from flowfabric.dashboard.answers import HTML, SECURITY, Answer, PageAnswer, Raw, Redirect
+from flowfabric.dashboard.answers import HTML, Answer, PageAnswer, Raw, Redirect, Streamed
 from flowfabric.dashboard.live import live
 from flowfabric.dashboard.prefs import COOKIE as PREFS
 from flowfabric.dashboard.prefs import Preferences
@@ -20,6 +22,7 @@ from flowfabric.dashboard.problems import PageProblem, not_found, title_of
 from flowfabric.dashboard.regions import etag
 from flowfabric.dashboard.render import render_bare, render_block, render_page
 from flowfabric.dashboard.routes import PATHS, find
+from flowfabric.dashboard.sending import send_pieces, send_raw
 from flowfabric.dashboard.settings import DashboardSettings, is_wanted
 from flowfabric.dashboard.site import Site
 from flowfabric.dashboard.table import CONTROL, Act
@@ -34,7 +37,6 @@ from flowfabric.server.asgi import (
     Receive,
     Send,
     read_body,
-    send_answer,
 )
 from flowfabric.server.problems import RequestProblem
 from flowfabric.server.services import Services
@@ -106,6 +108,9 @@ class _Request:
             return
         if self.site.server is not None:
             check_host(self.headers, self.site.server)
+        if self.path.startswith("/answer/"):
+            await self._answered(method)
+            return
         visitor = await self.site.access.visitor(self.scope, self.cookies)
         if self.path == "/login" and self.site.access.has_login:
             await self._login(method, visitor)
@@ -161,7 +166,10 @@ class _Request:
         csrf.check(self.headers, given, visit.visitor.secret, host)
         if not isinstance(row, Act):
             raise PageProblem(405, "This page only shows something.")
-        await self._send(visit, await acts.do(row, visit, form))
+        done = await acts.do(row, visit, form)
+        self.set_cookies += visit.set_cookies
+        self.site.changed()
+        await self._send(visit, done)
 
     async def _region(self, row: Any, visit: Visit) -> None:
         """A region of a page, computed once a second for everybody who may see the same."""
@@ -182,9 +190,14 @@ class _Request:
                     return body
             raise not_found("The page has no such region.")
 
-        body = await self.site.regions.body(key, compute)
+        body = await self.site.regions.of(key, compute)
         found = etag(body)
-        headers = {"etag": found, "cache-control": "private, no-cache", "x-ff-now": _millis(visit)}
+        headers = {
+            "etag": found,
+            "cache-control": "private, no-cache",
+            "x-ff-now": _millis(visit),
+            inbox.HEADER: await inbox.waiting(visit),
+        }
         status = 304 if self.headers.get(b"if-none-match", b"").decode("latin-1") == found else 200
         data = b"" if status == 304 else body
         await self._raw(Raw(data=data, media=HTML, headers=headers, status=status))
@@ -208,6 +221,21 @@ class _Request:
             await self._redirect(Redirect(to=self.base + reply.to))
         else:
             await self._raw(Raw(data=reply.body, media=HTML, status=reply.status))
+
+    async def _answered(self, method: str) -> None:
+        """The page of a link: the holder of the link may answer, without a login."""
+        body = b""
+        if method == "POST":
+            limit = BodyLimit("answer", CONTROL)
+            body = await read_body(self.receive, self.headers, limit, self.scope["path"])
+        address = (self.scope.get("client") or ("", 0))[0]
+        host = self.headers.get(b"host", b"").decode("latin-1")
+        csrf.check_origin(self.headers, host, needed=method == "POST")
+        await self._raw(
+            await answer_page.answer_page(
+                self.site, self.base, self.path, body, method=method, address=address
+            )
+        )
 
     async def _nobody(self, method: str) -> None:
         """Nobody is logged in: once around for links from elsewhere, then the login page."""
@@ -244,13 +272,23 @@ class _Request:
                 toast = self.cookies.get(TOAST, "")
                 if toast:
                     self.set_cookies.append(cookie(TOAST, "", secure=self.secure, seconds=0))
-                body = render_page(visit, answer, toast=_read_toast(toast))
+                waiting = await inbox.waiting(visit)
+                body = render_page(visit, answer, toast=unquote(toast), inbox_waiting=waiting)
                 headers = {"cache-control": "no-store"}
                 await self._raw(Raw(data=body, media=HTML, status=answer.status, headers=headers))
             case Redirect():
                 await self._redirect(answer)
             case Raw():
                 await self._raw(answer)
+            case Streamed():
+                self.sent = True
+                await send_pieces(
+                    self.send,
+                    answer,
+                    request_id=self.request_id,
+                    cookies=self.set_cookies,
+                    bare=self.scope["method"] == "HEAD",
+                )
 
     async def _redirect(self, answer: Redirect) -> None:
         if answer.toast:
@@ -261,28 +299,15 @@ class _Request:
 
     async def _raw(self, answer: Raw) -> None:
         self.sent = True
-        headers = {
-            **SECURITY,
-            "content-type": answer.media,
-            "x-request-id": self.request_id,
-            **({"cache-control": "no-store"} if "cache-control" not in answer.headers else {}),
-            **answer.headers,
-        }
-        accepts = self.headers.get(b"accept-encoding", b"")
-        if "content-encoding" in answer.headers or answer.media.startswith("image/"):
-            accepts = b""
-        sending = self.send
-        if self.set_cookies:
-            pairs = [(b"set-cookie", each.encode("latin-1")) for each in self.set_cookies]
-
-            async def with_cookies(message: Any) -> None:
-                if message["type"] == "http.response.start":
-                    message["headers"] = [*message["headers"], *pairs]
-                await self.send(message)
-
-            sending = with_cookies
-        data = b"" if self.scope["method"] == "HEAD" else answer.data
-        await send_answer(sending, answer.status, data, headers, accepts=accepts)
+        if self.scope["method"] == "HEAD":
+            answer = msgspec.structs.replace(answer, data=b"")
+        await send_raw(
+            self.send,
+            answer,
+            request_id=self.request_id,
+            cookies=self.set_cookies,
+            accepts=self.headers.get(b"accept-encoding", b""),
+        )
 
     async def _problem(self, error: Exception) -> None:
         """A page that says what is wrong, with the navigation if it is known who looks."""
@@ -308,12 +333,6 @@ class _Request:
 
 def _millis(visit: Visit) -> str:
     return str(round(visit.now.timestamp() * 1000))
-
-
-def _read_toast(text: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(text)
 
 
 def _described(error: Exception, request_id: str) -> tuple[int, str, str]:
@@ -353,6 +372,7 @@ def mounting(services: Services) -> Mapping[str, Mounted]:
         settings=DashboardSettings(),
         server=services.settings,
         draining=services.draining,
+        callbacks=services.callbacks if services.settings.callbacks else None,
     )
     return {"/ui": Dashboard(site)}
 

@@ -41,16 +41,27 @@ def is_valid(given: str, secret: str) -> bool:
 
 def check(headers: Mapping[bytes, bytes], given: str, secret: str | None, host: str) -> None:
     """Raise a `PageProblem` unless a page of this dashboard sends the request."""
+    check_origin(headers, host)
+    if secret is None or not is_valid(given, secret):
+        raise _refusal()
+
+
+def check_origin(headers: Mapping[bytes, bytes], host: str, *, needed: bool = True) -> None:
+    """Raise a `PageProblem` unless the request comes from a page of the same origin."""
     site = headers.get(b"sec-fetch-site")
     if site is not None:
         own = site == b"same-origin"
     else:
         origin = headers.get(b"origin", b"").decode("latin-1")
         own = bool(origin) and urlsplit(origin).netloc.lower() == host.lower()
-    if not own or secret is None or not is_valid(given, secret):
-        detail = "Nothing was changed. Reload the page and try again."
-        title = "The form did not come from this page"
-        raise PageProblem(403, detail, kind="cross_site_request", title=title)
+    if needed and not own:
+        raise _refusal()
+
+
+def _refusal() -> PageProblem:
+    detail = "Nothing was changed. Reload the page and try again."
+    title = "The form did not come from this page"
+    return PageProblem(403, detail, kind="cross_site_request", title=title)
 
 
 def _mac(secret: str) -> bytes:

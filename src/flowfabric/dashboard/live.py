@@ -152,10 +152,11 @@ async def _frames(visit: Visit, stream: _Stream) -> AsyncGenerator[bytes]:
             )
         except FlowFabricError:
             return
-        for frame in page.frames:
-            after = str(frame.id)
-            shown = frame_value(frame, visit.site.settings.redact)
-            yield encode("frame", msgspec.to_builtins(shown), place=after)
+        if page.frames:
+            after = str(page.frames[-1].id)
+            redact = visit.site.settings.redact
+            shown = [frame_value(each, redact) for each in page.frames]
+            yield encode("frames", shown, place=after)  # one event: thousands would block the page
         if page.closed_at is not None and not page.frames:
             return
 

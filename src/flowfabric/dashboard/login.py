@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from flowfabric.dashboard import csrf
-from flowfabric.dashboard.access import PAGE, SECURE_SESSION, SESSION, cookie
+from flowfabric.dashboard.access import PAGE, cookie, session_cookie
 from flowfabric.dashboard.problems import PageProblem
 from flowfabric.dashboard.render import render_bare
 from flowfabric.dashboard.site import Site
 from flowfabric.dashboard.visit import SentForm
-
-_LONGEST: Final = 7 * 86400
 
 
 class LoginReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +54,7 @@ async def login(
         except PageProblem as error:
             status, wrong = error.status, error.detail
         else:
-            name = SECURE_SESSION if secure else SESSION
-            set_cookies.append(cookie(name, secret, secure=secure, seconds=_LONGEST))
+            set_cookies.append(session_cookie(secret, secure=secure))
             return LoginReply(to=target, cookies=set_cookies)
     values = {
         "css": base + site.assets.path("app.css"),

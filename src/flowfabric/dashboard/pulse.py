@@ -1,4 +1,4 @@
-"""What has changed, for everybody who looks: one reader per outbox, whoever looks.
+"""What has changed, for everybody who looks: one reader per outbox for all of them.
 
 Viewers watch topics. An event makes the topics of its execution dirty; a beat makes those dirty of
 which no event tells. A viewer with dirty topics is told once every 250 ms.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Final
 
 from flowfabric.engine.engine import Engine
@@ -45,12 +46,10 @@ class Viewer:
         self._dirty: set[str] = set()
         self._woken = asyncio.Event()
 
-    def touch(self, topics: set[str] | frozenset[str]) -> None:
-        """These have changed; those that are not watched are dropped."""
-        found = (self.topics & topics) | ({RESYNC} & topics)
-        if found:
-            self._dirty |= found
-            self._woken.set()
+    def touch(self, topic: str) -> None:
+        """It has changed."""
+        self._dirty.add(topic)
+        self._woken.set()
 
     async def changed(self) -> set[str]:
         """Wait until something has changed, gather for a moment, and give it."""
@@ -61,31 +60,29 @@ class Viewer:
         return found
 
 
-class Pulse:
-    """Follows the outboxes while somebody looks."""
+class _Readers:
+    """Tasks that run while somebody needs what they read, and a while longer."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._viewers: set[Viewer] = set()
+    def __init__(self, *loops: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._loops = loops
+        self._needed = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.TimerHandle | None = None
 
-    @property
-    def viewers(self) -> int:
-        """How many look."""
-        return len(self._viewers)
-
     @contextlib.contextmanager
-    def watching(self, topics: frozenset[str]) -> Generator[Viewer]:
-        """A viewer of these topics, inside the block."""
-        viewer = Viewer(topics)
-        self._viewers.add(viewer)
-        self._start()
+    def running(self) -> Generator[None]:
+        """They run at least as long as the block."""
+        self._needed += 1
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(loop()) for loop in self._loops]
         try:
-            yield viewer
+            yield
         finally:
-            self._viewers.discard(viewer)
-            if not self._viewers:
+            self._needed -= 1
+            if not self._needed:
                 loop = asyncio.get_running_loop()
                 self._closing = loop.call_later(LINGERS, self._stop)
 
@@ -97,26 +94,62 @@ class Pulse:
         tasks, self._tasks = self._tasks, []
         await cancel_all(tasks)
 
-    def _start(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-        if self._tasks:
-            return
-        engine = self._engine
-        self._tasks = [
-            asyncio.create_task(self._follow(engine.subscribe_completions)),
-            asyncio.create_task(self._follow(engine.subscribe_lease_history)),
-            asyncio.create_task(self._follow(engine.subscribe_operator_events)),
-            asyncio.create_task(self._follow(engine.subscribe_signal_delivery)),
-            asyncio.create_task(self._beat()),
-        ]
-
     def _stop(self) -> None:
         self._closing = None
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
+
+
+class Pulse:
+    """Follows the outboxes while somebody looks at what their events change.
+
+    A worker that drains a queue writes thousands of events a second. They are read only
+    while somebody watches executions, flows or events; other topics live by the beat.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._viewers: set[Viewer] = set()
+        self._watching: dict[str, set[Viewer]] = {}
+        """The viewers of each topic: an event costs nothing for those who watch something else."""
+        self._for_all = _Readers(
+            partial(self._follow, engine.subscribe_operator_events), self._beat
+        )
+        self._for_executions = _Readers(
+            partial(self._follow, engine.subscribe_completions),
+            partial(self._follow, engine.subscribe_lease_history),
+            partial(self._follow, engine.subscribe_signal_delivery),
+        )
+
+    @property
+    def viewers(self) -> int:
+        """How many look."""
+        return len(self._viewers)
+
+    @contextlib.contextmanager
+    def watching(self, topics: frozenset[str]) -> Generator[Viewer]:
+        """A viewer of these topics, inside the block."""
+        viewer = Viewer(topics)
+        self._viewers.add(viewer)
+        for topic in topics:
+            self._watching.setdefault(topic, set()).add(viewer)
+        with contextlib.ExitStack() as readers:
+            readers.enter_context(self._for_all.running())
+            if any(map(_is_of_executions, topics)):
+                readers.enter_context(self._for_executions.running())
+            try:
+                yield viewer
+            finally:
+                self._viewers.discard(viewer)
+                for topic in topics:
+                    self._watching[topic].discard(viewer)
+                    if not self._watching[topic]:
+                        del self._watching[topic]
+
+    async def close(self) -> None:
+        """Nothing is read any more."""
+        await self._for_all.close()
+        await self._for_executions.close()
 
     async def _follow(self, subscribe: Callable[..., Awaitable[Subscription[Any]]]) -> None:
         """Read one outbox for good; after a cut from its cursor, and everybody reads anew."""
@@ -130,16 +163,24 @@ class Pulse:
             except FlowFabricError as error:
                 log.warning("events are read anew: %s", error)
             await asyncio.sleep(1.0)
-            self._touch({RESYNC})
+            for viewer in self._viewers:
+                viewer.touch(RESYNC)
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT)
-            self._touch(BEATEN | {each for v in self._viewers for each in v.topics if "." in each})
+            self._touch({each for each in self._watching if each in BEATEN or "." in each})
 
-    def _touch(self, topics: set[str] | frozenset[str]) -> None:
-        for viewer in self._viewers:
-            viewer.touch(topics)
+    def _touch(self, topics: set[str]) -> None:
+        """These have changed; those that nobody watches are dropped."""
+        for topic in topics:
+            for viewer in self._watching.get(topic, ()):
+                viewer.touch(topic)
+
+
+def _is_of_executions(topic: str) -> bool:
+    """Do events of single executions make the topic dirty?"""
+    return topic == "events" or topic.startswith(("x.", "f."))
 
 
 def _topics(event: Any) -> set[str]:

@@ -11,14 +11,15 @@ import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 KEPT: Final = 1.0
 """Seconds for which equal requests share an answer."""
 _MOST_KEPT: Final = 2_000
 _TIMES: Final = re.compile(rb"(<time\b[^>]*>)[^<]*(?=</time>)")
 
-RegionKey: TypeAlias = tuple[str, ...]
+SharedKey: TypeAlias = tuple[str, ...]
+T = TypeVar("T")
 
 
 def etag(body: bytes) -> str:
@@ -27,14 +28,14 @@ def etag(body: bytes) -> str:
     return f'"{digest[:24]}"'
 
 
-class SharedRegions:
-    """Answers of regions: equal requests within a second are computed once."""
+class SharedAnswers(Generic[T]):
+    """Answers to equal questions within a second are computed once, for everybody who asks."""
 
     def __init__(self) -> None:
-        self._kept: dict[RegionKey, tuple[float, asyncio.Future[bytes]]] = {}
+        self._kept: dict[SharedKey, tuple[float, asyncio.Future[T]]] = {}
 
-    async def body(self, key: RegionKey, compute: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The region; what `compute` raises is raised for everybody who waits for it."""
+    async def of(self, key: SharedKey, compute: Callable[[], Awaitable[T]]) -> T:
+        """The answer; what `compute` raises is raised for everybody who waits for it."""
         now = time.monotonic()
         kept = self._kept.get(key)
         if kept is not None and now - kept[0] < KEPT:
@@ -51,3 +52,7 @@ class SharedRegions:
             if self._kept.get(key) == (now, computing):
                 del self._kept[key]
             raise
+
+    def clear(self) -> None:
+        """Something was changed here: the next answers are new ones."""
+        self._kept.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -20,6 +21,9 @@ from flowfabric.ids import ExecutionId
 from flowfabric.version import __version__
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
+_PURE: Final = ("icon", "badge", "word")
+"""Parts that depend on nothing but their arguments, and stand in every row of a list."""
+_MOST_KEPT: Final = 256
 _visit: Final[ContextVar[Visit]] = ContextVar("flowfabric_visit")
 
 
@@ -92,6 +96,7 @@ def _environment() -> jinja2.Environment:
         lasting=durations.length,
         size=durations.size,
         number=durations.number,
+        rate=durations.rate,
         short=_short,
         path_id=path_id,
         state_word=state_word,
@@ -99,9 +104,11 @@ def _environment() -> jinja2.Environment:
         own_tags=own_tags,
     )
     # Regions are rendered alone, without the imports of their page: parts are globals.
-    for name in ("ui", "payload"):
+    for name in ("ui", "payload", "chart"):
         parts = env.get_template(f"_parts/{name}.html").module
         shared.update({part: found for part, found in vars(parts).items() if part[0] != "_"})
+    for name in _PURE:
+        shared[name] = lru_cache(maxsize=_MOST_KEPT)(shared[name])
     return env
 
 
@@ -121,6 +128,7 @@ def values_of(visit: Visit, page: PageAnswer) -> dict[str, Any]:
         "prefs": visit.prefs,
         "csrf_token": lambda: csrf.token(visit.visitor.secret or ""),
         "toast": "",
+        "inbox_waiting": "",
         **page.values,
     }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Show: TypeAlias = "Callable[[Visit], Awaitable[Answer]]"
 Ask: TypeAlias = "Callable[[Visit], Awaitable[Dialog]]"
 Do: TypeAlias = "Callable[[Visit, SentForm], Awaitable[ActDone]]"
+PreviewOf: TypeAlias = "Callable[[Visit, SentForm], Awaitable[Preview]]"
 CONTROL: Final = 64 * 1024
 LARGE: Final = 1024 * 1024
 
@@ -37,6 +38,16 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     most: int = CONTROL
     """Bytes that the form may have."""
+    preview: Any = None
+    """What the form as it is would do, if that can be shown before it is sent."""
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a form would do: a sentence, and the first of what it is about."""
+
+    text: str
+    lines: Sequence[str] = ()
+    wrong: bool = False
 
 
 class DialogField(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +57,15 @@ class DialogField(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     value: str = ""
     kind: str = "text"
-    """`text`, `number`, `area`, `select` or `check`."""
+    """`text`, `number`, `area`, `select`, `check`, `hidden`, or `preview`: where that stands."""
     hint: str = ""
     choices: Sequence[tuple[str, str]] = ()
     """Values and their words."""
     required: bool = False
+    half: bool = False
+    """Does it share a line with its neighbour?"""
+    group: str = ""
+    """A heading above the field, where a group of fields begins."""
 
 
 class Dialog(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +109,14 @@ def screen(path: str, show: Show, scope: Scope = Scope.READ) -> Screen:
     return Screen(path=path, show=show, scope=scope)
 
 
-def act(path: str, ask: Ask, do: Do, scope: Scope = Scope.OPERATE, *, most: int = CONTROL) -> Act:
+def act(
+    path: str,
+    ask: Ask,
+    do: Do,
+    scope: Scope = Scope.OPERATE,
+    *,
+    most: int = CONTROL,
+    preview: PreviewOf | None = None,
+) -> Act:
     """A row of the table."""
-    return Act(path=path, ask=ask, do=do, scope=scope, most=most)
+    return Act(path=path, ask=ask, do=do, scope=scope, most=most, preview=preview)

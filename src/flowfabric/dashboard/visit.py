@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 from uuid import UUID
 
@@ -28,6 +29,15 @@ SEEN: Final = "seen"
 """The field and the parameter with the version that a person has seen."""
 _READS: Final = frozenset({Scope.READ, Scope.PUBLIC, Scope.ANY})
 _SHORTEST, _LONGEST = 3, 1000
+T = TypeVar("T")
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/.:_~-]*")
+
+
+def _quoted(path: str) -> str:
+    """The path as it stands in an address; most have nothing to escape."""
+    return path if _PLAIN.fullmatch(path) else quote(path, safe="/.:-_~")
 
 
 class SentForm:
@@ -103,8 +113,13 @@ class Visit:
         self.base: str = scope.get("root_path", "")
         self.path: str = scope["path"].removeprefix(self.base)
         self.raw_query: str = scope["query_string"].decode("latin-1")
+        host = headers.get(b"host", b"").decode("latin-1")
+        self.origin: str = f"{scope.get('scheme', 'http')}://{host}"
         self.address: str = (scope.get("client") or ("", 0))[0]
+        self.secure: bool = scope.get("scheme") == "https"
         self.params: Mapping[str, str] = {}
+        self.set_cookies: list[str] = []
+        """Cookies that the answer to an act sets."""
         try:
             pairs = parse_qsl(self.raw_query, keep_blank_values=True, errors="strict")
         except (UnicodeDecodeError, ValueError):
@@ -163,7 +178,7 @@ class Visit:
             values: list[object] = value if isinstance(value, list) else [value]  # pyright: ignore
             pairs += [(name, str(each)) for each in values if each is not None and each != ""]
         text = f"?{urlencode(pairs)}" if pairs else ""
-        return f"{self.base}{quote(path, safe='/.:-_~')}{text}"
+        return f"{self.base}{_quoted(path)}{text}"
 
     def again(self, **changes: object) -> str:
         """This page with some of its parameters changed; None leaves one out."""
@@ -172,7 +187,7 @@ class Visit:
             values: list[object] = value if isinstance(value, list) else [value]  # pyright: ignore
             pairs += [(name, str(each)) for each in values if each is not None and each != ""]
         text = f"?{urlencode(pairs)}" if pairs else ""
-        return f"{self.base}{quote(self.path, safe='/.:-_~')}{text}"
+        return f"{self.base}{_quoted(self.path)}{text}"
 
     # What may be seen and done.
 
@@ -242,6 +257,15 @@ class Visit:
             return parse_uuid(self.params[name], field=name)
         except EngineError:
             raise not_found(f"{self.params[name]!r} is no id.") from None
+
+    async def shared(self, name: str, read: Callable[[], Awaitable[T]], *more: str) -> T:
+        """What `read` gives, read once a second for all pages that show the same namespace.
+
+        It depends on nothing but the namespace, the addresses of this dashboard, and `more`.
+        """
+        key = (name, self.base, self.namespace or "", self.query("ns"), *more)
+        found: T = await self.site.parts.of(key, read)
+        return found
 
     async def namespaces(self) -> list[str]:
         """The namespaces that the page looks at, by name."""

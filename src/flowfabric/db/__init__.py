@@ -17,6 +17,7 @@ notifier         notifications of a process, gathered
 signals          wake-ups inside this process, without the database
 expire_waiters   delete registrations of waiters that ended
 vacuum_queue     vacuum the queue before its dead rows slow claims down
+vacuum_leases    vacuum the leases and a short queue as often as leases end
 migrate          apply migrations, then functions
 apply_functions  apply the SQL functions whose text changed
 grant_roles      grant rights to the roles of processes and readers
@@ -26,6 +27,7 @@ doctor           checks of a database for `ff doctor`
 doctor_pooler    those for a database behind a pooler
 finding          what a check found
 table_health     how large the tables are
+server_version   which Postgres it is
 embedded         a Postgres server from the `flowfabric[embedded]` extra
 schema           write `schema.sql` from the catalogs
 

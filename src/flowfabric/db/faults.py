@@ -14,6 +14,7 @@ from flowfabric.errors import (
     FlowFabricError,
     InternalError,
     LaneNotAccepting,
+    NeedsDatabase,
     OperationTimeout,
     PermissionDenied,
     ResourceExhausted,
@@ -175,7 +176,7 @@ def is_trouble(error: BaseException) -> bool:
     `TimeoutError` is not told from one that has nothing to do with the database: False.
     """
     if isinstance(error, FlowFabricError):
-        return isinstance(error, _TROUBLE_ERRORS)
+        return isinstance(error, _TROUBLE_ERRORS) and not isinstance(error, NeedsDatabase)
     if isinstance(error, asyncpg.PostgresError):
         state = str(error.sqlstate or "")
         return state in _TROUBLE or state.startswith(("08", "53"))

@@ -43,6 +43,11 @@ class Listener:
         """Does the configuration allow to listen? It does not work behind a pooler."""
         return self._config.listen and not self._config.direct().pooler
 
+    @property
+    def is_started(self) -> bool:
+        """Is it listening, or trying to?"""
+        return self._task is not None
+
     def start(self) -> None:
         """Start listening, unless the configuration disables it; a second call has no effect."""
         if self.enabled and self._task is None:

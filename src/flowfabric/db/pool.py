@@ -17,6 +17,7 @@ from flowfabric.db.connect_limit import connect_limit
 from flowfabric.db.connection import BaseConnection
 from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error, described
 from flowfabric.db.kept_alive import KeptAliveConnection
+from flowfabric.db.kept_connections import KeptConnections, PooledConnection
 from flowfabric.db.notifier import Notifier
 from flowfabric.db.rows import Connection
 from flowfabric.errors import (
@@ -100,10 +101,15 @@ _IN_TURN: Final[dict[str, Any]] = {"connect": _connect_in_turn}  # missing in th
 class Pool:
     """At most `pool_size` connections, opened when first needed."""
 
-    def __init__(self, config: DatabaseConfig, pool: asyncpg.Pool[Any]) -> None:
+    def __init__(
+        self, config: DatabaseConfig, pool: asyncpg.Pool[Any], *, keeps: bool = True
+    ) -> None:
+        """Without `keeps` every connection is reset by the driver after each use."""
         self.config = config
         self._pool = pool
         self._closed = False
+        self._keeps, self._kept = keeps, KeptConnections()
+        self._acquiring = 0
         self.notifier: Notifier | None = None
 
     @classmethod
@@ -132,7 +138,7 @@ class Pool:
                     pass
         except _CONNECT_ERRORS as error:
             raise _unreachable(config, error) from error
-        return cls(config, pool)
+        return cls(config, pool, keeps=not for_handlers)
 
     async def close(self) -> None:
         """Close every connection; connections that do not close in time are terminated."""
@@ -141,13 +147,15 @@ class Pool:
             self.notifier.close()
         try:
             async with asyncio.timeout(_CLOSE_WITHIN):
+                for conn in self._kept.take_all():
+                    await self._pool.release(conn)
                 await self._pool.close()
         except DRIVER_ERRORS:
             self._pool.terminate()
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Connection]:
-        """One connection of the pool; waits while all are in use.
+    async def connection(self, operation: str = "") -> AsyncGenerator[Connection]:
+        """One connection of the pool, for this operation; waits while all are in use.
 
         Raises `Unavailable`, which is not repeated, once the pool is closed.
         After a `TransportError` or `OperationTimeout` in the block the connection is terminated.
@@ -155,22 +163,36 @@ class Pool:
         if self._closed:
             raise Unavailable("connect", "this client or worker is closed; make another one")
         asked_at = time.monotonic()
-        try:
-            conn = await self._pool.acquire()
-        except _CONNECT_ERRORS as error:
-            raise _unreachable(self.config, error) from error
+        conn = self._kept.take(operation)
+        if conn is None:
+            conn = await self._acquire()
         POOL_WAIT_SECONDS.observe(time.monotonic() - asked_at)
         POOL_IN_USE.change(1)
+        is_kept = False
         try:
             yield conn
+            # A caller that waits for a connection waits at the driver's pool.
+            if self._keeps and not self._acquiring and not self._closed:
+                is_kept = self._kept.keep(conn, operation)
         except (TransportError, OperationTimeout):
             with contextlib.suppress(*DRIVER_ERRORS):  # the pool may have closed it
                 conn.terminate()
             raise
         finally:
             POOL_IN_USE.change(-1)
-            with contextlib.suppress(*DRIVER_ERRORS):  # the pool then closes it
-                await self._pool.release(conn)
+            if not is_kept:
+                self._kept.forget(conn)
+                with contextlib.suppress(*DRIVER_ERRORS):  # the pool then closes it
+                    await self._pool.release(conn)
+
+    async def _acquire(self) -> PooledConnection:
+        self._acquiring += 1
+        try:
+            return await self._pool.acquire()
+        except _CONNECT_ERRORS as error:
+            raise _unreachable(self.config, error) from error
+        finally:
+            self._acquiring -= 1
 
 
 def _settings(

@@ -38,6 +38,16 @@ SELECT c.relname::text AS name, c.relpersistence = 'u' AS unlogged, c.reloptions
  ORDER BY c.relname COLLATE "C"
 """
 
+DOMAINS: Final[LiteralString] = """
+-- db.schema: the domains, each with its constraint
+SELECT format('CREATE DOMAIN ff.%%I AS %%s CONSTRAINT %%I %%s;', t.typname,
+              format_type(t.typbasetype, t.typtypmod), n.conname,
+              pg_get_constraintdef(n.oid)) AS text
+  FROM pg_type t JOIN pg_constraint n ON n.contypid = t.oid
+ WHERE t.typnamespace = 'ff'::regnamespace AND t.typtype = 'd'
+ ORDER BY t.typname COLLATE "C", n.conname COLLATE "C"
+"""
+
 COLUMNS: Final[LiteralString] = """
 -- db.schema: the columns, in their order
 SELECT c.relname::text AS table_name, a.attname::text AS name,
@@ -161,6 +171,7 @@ async def describe_schema(conn: Connection) -> str:
     """Everything in the schema `ff`, as SQL in one fixed order."""
     async with conn.transaction(readonly=True):
         await execute(conn, FULL_NAMES)
+        domains = [f"\n{domain.text}\n" for domain in await fetch_all(conn, DOMAINS, _Text)]
         lines: defaultdict[str, list[str]] = defaultdict(list)
         for column in await fetch_all(conn, COLUMNS, _Column):
             lines[column.table_name].append(str(column))
@@ -192,7 +203,7 @@ async def describe_schema(conn: Connection) -> str:
         routines = sorted(
             f"\n{routine.text}\n" for routine in await fetch_all(conn, ROUTINES, _Text)
         )
-    return HEADER + "".join(tables + views + routines)
+    return HEADER + "".join(domains + tables + views + routines)
 
 
 def _create(table: _Table, lines: list[str]) -> str:

@@ -1,6 +1,52 @@
 -- The schema `ff` after all migrations and functions.
 -- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
 
+CREATE DOMAIN ff.attempt_outcome AS text CONSTRAINT attempt_outcome CHECK ((VALUE = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'restarted'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])));
+
+CREATE DOMAIN ff.attempt_state AS text CONSTRAINT attempt_state CHECK ((VALUE = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text])));
+
+CREATE DOMAIN ff.attempt_type AS text CONSTRAINT attempt_type CHECK ((VALUE = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text])));
+
+CREATE DOMAIN ff.blocking_reason AS text CONSTRAINT blocking_reason CHECK ((VALUE = ANY (ARRAY['none'::text, 'waiting_for_worker'::text, 'waiting_for_retry_backoff'::text, 'waiting_for_resume_delay'::text, 'waiting_for_delay'::text, 'waiting_for_signal'::text, 'waiting_for_approval'::text, 'waiting_for_callback'::text, 'waiting_for_tool_result'::text, 'waiting_for_children'::text, 'waiting_for_budget'::text, 'waiting_for_quota'::text, 'waiting_for_capable_worker'::text, 'waiting_for_locality_match'::text, 'paused_by_operator'::text, 'paused_by_policy'::text, 'paused_by_flow_cancel'::text])));
+
+CREATE DOMAIN ff.cancellation_policy AS text CONSTRAINT cancellation_policy CHECK ((VALUE = ANY (ARRAY['cancel_flow_only'::text, 'cancel_all'::text, 'cancel_pending'::text])));
+
+CREATE DOMAIN ff.completion_outcome AS text CONSTRAINT completion_outcome CHECK ((VALUE = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'resumable'::text])));
+
+CREATE DOMAIN ff.derived_flow_state AS text CONSTRAINT derived_flow_state CHECK ((VALUE = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])));
+
+CREATE DOMAIN ff.edge_resolution AS text CONSTRAINT edge_resolution CHECK ((VALUE = ANY (ARRAY['unresolved'::text, 'satisfied'::text, 'impossible'::text])));
+
+CREATE DOMAIN ff.edge_state AS text CONSTRAINT edge_state CHECK ((VALUE = ANY (ARRAY['pending'::text, 'applied'::text])));
+
+CREATE DOMAIN ff.eligibility_state AS text CONSTRAINT eligibility_state CHECK ((VALUE = ANY (ARRAY['eligible_now'::text, 'not_eligible_until_time'::text, 'blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text, 'not_applicable'::text])));
+
+CREATE DOMAIN ff.flow_state AS text CONSTRAINT flow_state CHECK ((VALUE = ANY (ARRAY['open'::text, 'cancelled'::text])));
+
+CREATE DOMAIN ff.group_policy_kind AS text CONSTRAINT group_policy_kind CHECK ((VALUE = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text])));
+
+CREATE DOMAIN ff.group_state AS text CONSTRAINT group_state CHECK ((VALUE = ANY (ARRAY['pending'::text, 'satisfied'::text, 'impossible'::text])));
+
+CREATE DOMAIN ff.journal_kind AS text CONSTRAINT journal_kind CHECK ((VALUE = ANY (ARRAY['step'::text, 'now'::text, 'patch'::text, 'version'::text, 'sleep'::text, 'signal'::text, 'waitpoint'::text, 'wait'::text, 'select'::text, 'children'::text, 'compensation'::text, 'mark'::text])));
+
+CREATE DOMAIN ff.journal_state AS text CONSTRAINT journal_state CHECK ((VALUE = ANY (ARRAY['open'::text, 'done'::text, 'failed'::text])));
+
+CREATE DOMAIN ff.lease_event_reason AS text CONSTRAINT lease_event_reason CHECK ((VALUE = ANY (ARRAY['completed'::text, 'failed'::text, 'retry'::text, 'delay'::text, 'waiting_children'::text, 'suspended'::text, 'restarted'::text, 'cancelled'::text, 'released'::text, 'operator'::text, 'disconnected'::text])));
+
+CREATE DOMAIN ff.lease_event_type AS text CONSTRAINT lease_event_type CHECK ((VALUE = ANY (ARRAY['acquired'::text, 'renewed'::text, 'expired'::text, 'reclaimed'::text, 'revoked'::text])));
+
+CREATE DOMAIN ff.lifecycle_phase AS text CONSTRAINT lifecycle_phase CHECK ((VALUE = ANY (ARRAY['runnable'::text, 'suspended'::text, 'terminal'::text])));
+
+CREATE DOMAIN ff.on_satisfied AS text CONSTRAINT on_satisfied CHECK ((VALUE = ANY (ARRAY['cancel_remaining'::text, 'let_run'::text])));
+
+CREATE DOMAIN ff.resolved_outcome AS text CONSTRAINT resolved_outcome CHECK ((VALUE = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
+
+CREATE DOMAIN ff.sibling_cancel_reason AS text CONSTRAINT sibling_cancel_reason CHECK ((VALUE = ANY (ARRAY['sibling_quorum_satisfied'::text, 'sibling_quorum_impossible'::text, 'parent_ended'::text])));
+
+CREATE DOMAIN ff.terminal_outcome AS text CONSTRAINT terminal_outcome CHECK ((VALUE = ANY (ARRAY['none'::text, 'success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
+
+CREATE DOMAIN ff.waits_as AS text CONSTRAINT waits_as CHECK ((VALUE = ANY (ARRAY['member'::text, 'children'::text])));
+
 CREATE TABLE ff.activity (
     step_ms bigint NOT NULL,
     begins_at_ms bigint NOT NULL,
@@ -59,8 +105,8 @@ CREATE TABLE ff.attempt (
     lease_epoch bigint NOT NULL,
     started_at_ms bigint NOT NULL,
     ended_at_ms bigint NOT NULL,
-    attempt_type text NOT NULL,
-    outcome text NOT NULL,
+    attempt_type ff.attempt_type NOT NULL,
+    outcome ff.attempt_outcome NOT NULL,
     worker_id text NOT NULL,
     worker_instance_id text NOT NULL,
     failure_reason text,
@@ -68,9 +114,7 @@ CREATE TABLE ff.attempt (
     failure_detail text,
     result bytea,
     result_encoding text,
-    CONSTRAINT attempt_pkey PRIMARY KEY (partition_key, execution_id, attempt_index),
-    CONSTRAINT attempt_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text]))),
-    CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'restarted'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
+    CONSTRAINT attempt_pkey PRIMARY KEY (partition_key, execution_id, attempt_index)
 );
 COMMENT ON TABLE ff.attempt IS 'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row in ff.lease.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
@@ -252,12 +296,11 @@ CREATE TABLE ff.completion_event (
     created_at_ms bigint NOT NULL,
     occurred_at_ms bigint NOT NULL,
     partition_key smallint NOT NULL,
-    outcome text NOT NULL,
+    outcome ff.completion_outcome NOT NULL,
     flow_id uuid,
     tags jsonb,
     dispatched_at_ms bigint,
-    CONSTRAINT completion_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'resumable'::text])))
+    CONSTRAINT completion_event_pkey PRIMARY KEY (event_id, partition_key)
 );
 CREATE INDEX completion_event_created ON ff.completion_event USING btree (route_id, created_at_ms, execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event USING btree (event_id) WHERE ((dispatched_at_ms IS NULL) AND (flow_id IS NOT NULL));
@@ -277,19 +320,16 @@ CREATE TABLE ff.edge (
     created_at_ms bigint NOT NULL,
     applied_at_ms bigint,
     resolved_at_ms bigint,
-    edge_state text DEFAULT 'pending'::text NOT NULL,
-    resolution text DEFAULT 'unresolved'::text NOT NULL,
-    resolved_outcome text,
+    edge_state ff.edge_state DEFAULT 'pending'::text NOT NULL,
+    resolution ff.edge_resolution DEFAULT 'unresolved'::text NOT NULL,
+    resolved_outcome ff.resolved_outcome,
     dependency_kind text DEFAULT 'success_only'::text NOT NULL,
     created_by text DEFAULT 'engine'::text NOT NULL,
     data_passing_ref text,
     CONSTRAINT edge_pkey PRIMARY KEY (partition_key, flow_id, edge_id),
     CONSTRAINT edge_dependency_kind CHECK ((dependency_kind = 'success_only'::text)),
-    CONSTRAINT edge_edge_state CHECK ((edge_state = ANY (ARRAY['pending'::text, 'applied'::text]))),
-    CONSTRAINT edge_resolution CHECK ((resolution = ANY (ARRAY['unresolved'::text, 'satisfied'::text, 'impossible'::text]))),
-    CONSTRAINT edge_resolved_by_an_outcome CHECK (((resolution = 'unresolved'::text) = (resolved_outcome IS NULL))),
-    CONSTRAINT edge_resolved_outcome CHECK ((resolved_outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
-    CONSTRAINT edge_resolves_once_applied CHECK (((resolution = 'unresolved'::text) OR (edge_state = 'applied'::text)))
+    CONSTRAINT edge_resolved_by_an_outcome CHECK ((((resolution)::text = 'unresolved'::text) = (resolved_outcome IS NULL))),
+    CONSTRAINT edge_resolves_once_applied CHECK ((((resolution)::text = 'unresolved'::text) OR ((edge_state)::text = 'applied'::text)))
 ) WITH (fillfactor=50);
 CREATE INDEX edge_group_edges ON ff.edge USING btree (group_id);
 CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (upstream_eid, partition_key, group_id);
@@ -314,23 +354,18 @@ CREATE TABLE ff.edge_group (
     skip_count integer DEFAULT 0 NOT NULL,
     running_count integer DEFAULT 0 NOT NULL,
     cancel_siblings_pending_flag boolean DEFAULT false NOT NULL,
-    waits_as text NOT NULL,
-    policy_kind text DEFAULT 'all_of'::text NOT NULL,
-    group_state text DEFAULT 'pending'::text NOT NULL,
-    on_satisfied text,
-    cancel_siblings_reason text,
+    waits_as ff.waits_as NOT NULL,
+    policy_kind ff.group_policy_kind DEFAULT 'all_of'::text NOT NULL,
+    group_state ff.group_state DEFAULT 'pending'::text NOT NULL,
+    on_satisfied ff.on_satisfied,
+    cancel_siblings_reason ff.sibling_cancel_reason,
     cancel_siblings_pending_members uuid[],
     cancel_siblings_pending_losers uuid[],
     CONSTRAINT edge_group_pkey PRIMARY KEY (partition_key, group_id),
-    CONSTRAINT edge_group_cancel_siblings_reason CHECK ((cancel_siblings_reason = ANY (ARRAY['sibling_quorum_satisfied'::text, 'sibling_quorum_impossible'::text, 'parent_ended'::text]))),
     CONSTRAINT edge_group_counts CHECK (((success_count >= 0) AND (fail_count >= 0) AND (skip_count >= 0) AND (running_count >= 0))),
-    CONSTRAINT edge_group_disposition CHECK (((policy_kind = 'all_of'::text) = (on_satisfied IS NULL))),
-    CONSTRAINT edge_group_fires_once CHECK (((group_state = 'pending'::text) = (fired_at_ms IS NULL))),
-    CONSTRAINT edge_group_group_state CHECK ((group_state = ANY (ARRAY['pending'::text, 'satisfied'::text, 'impossible'::text]))),
-    CONSTRAINT edge_group_k CHECK ((((policy_kind = 'quorum'::text) = (k IS NOT NULL)) AND (k >= 1))),
-    CONSTRAINT edge_group_on_satisfied CHECK ((on_satisfied = ANY (ARRAY['cancel_remaining'::text, 'let_run'::text]))),
-    CONSTRAINT edge_group_policy_kind CHECK ((policy_kind = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text]))),
-    CONSTRAINT edge_group_waits_as CHECK ((waits_as = ANY (ARRAY['member'::text, 'children'::text])))
+    CONSTRAINT edge_group_disposition CHECK ((((policy_kind)::text = 'all_of'::text) = (on_satisfied IS NULL))),
+    CONSTRAINT edge_group_fires_once CHECK ((((group_state)::text = 'pending'::text) = (fired_at_ms IS NULL))),
+    CONSTRAINT edge_group_k CHECK (((((policy_kind)::text = 'quorum'::text) = (k IS NOT NULL)) AND (k >= 1)))
 ) WITH (fillfactor=50);
 CREATE INDEX edge_group_waiter ON ff.edge_group USING btree (waiter_eid, partition_key);
 ALTER TABLE ff.edge_group ALTER COLUMN waiter_eid SET (n_distinct=-1);
@@ -347,9 +382,9 @@ COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'The upstream
 COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_losers IS 'Ended upstreams of the join, and members above them: what served only these is still to be found.';
 
 CREATE TABLE ff.exec_body (
+    created_at_ms bigint NOT NULL,
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
-    created_at_ms bigint NOT NULL,
     payload bytea NOT NULL,
     payload_encoding text,
     creator_identity text,
@@ -358,17 +393,23 @@ CREATE TABLE ff.exec_body (
     member_name text,
     quota_policy_id uuid,
     quota_dimension text,
+    submitted_payload bytea,
+    submitted_encoding text,
     CONSTRAINT exec_body_pkey PRIMARY KEY (partition_key, execution_id)
 );
-COMMENT ON TABLE ff.exec_body IS 'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes only when the result of an upstream is passed to the execution.';
+COMMENT ON TABLE ff.exec_body IS 'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes only when the result of an upstream is passed to the execution, or its handler restarts.';
 COMMENT ON COLUMN ff.exec_body.payload IS 'The arguments, or the result of an upstream that was passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
 COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
 COMMENT ON COLUMN ff.exec_body.quota_policy_id IS 'The limit of the execution; quota_key_id is computed from both.';
 COMMENT ON COLUMN ff.exec_body.quota_dimension IS 'The key that the limit counts the execution under.';
+COMMENT ON COLUMN ff.exec_body.submitted_payload IS 'What was submitted with the idempotency key, if payload is something else now: a repeated submit is compared with it.';
+COMMENT ON COLUMN ff.exec_body.submitted_encoding IS 'The encoding of submitted_payload.';
 
 CREATE TABLE ff.exec_core (
     partition_key smallint NOT NULL,
+    resume_pending boolean DEFAULT false NOT NULL,
+    lease_lost boolean DEFAULT false NOT NULL,
     attempt_index integer DEFAULT 0 NOT NULL,
     execution_id uuid NOT NULL,
     route_id bigint NOT NULL,
@@ -383,43 +424,19 @@ CREATE TABLE ff.exec_core (
     infra_release_count integer DEFAULT 0 NOT NULL,
     signal_seq integer DEFAULT 0 NOT NULL,
     progress_pct smallint,
-    resume_pending boolean DEFAULT false NOT NULL,
-    lease_lost boolean DEFAULT false NOT NULL,
     flow_cancelled boolean DEFAULT false NOT NULL,
     compensates boolean DEFAULT false NOT NULL,
-    lifecycle_phase text DEFAULT 'runnable'::text NOT NULL,
-    eligibility_state text NOT NULL,
-    blocking_reason text NOT NULL,
-    terminal_outcome text DEFAULT 'none'::text NOT NULL,
-    attempt_state text DEFAULT 'pending_first_attempt'::text NOT NULL,
-    public_state text GENERATED ALWAYS AS (
-CASE lifecycle_phase
-    WHEN 'suspended'::text THEN 'suspended'::text
-    WHEN 'terminal'::text THEN
-    CASE terminal_outcome
-        WHEN 'success'::text THEN 'completed'::text
-        ELSE terminal_outcome
-    END
-    ELSE
-    CASE eligibility_state
-        WHEN 'eligible_now'::text THEN
-        CASE
-            WHEN resume_pending THEN 'resumable'::text
-            ELSE 'waiting'::text
-        END
-        WHEN 'not_eligible_until_time'::text THEN 'delayed'::text
-        WHEN 'blocked_by_dependencies'::text THEN 'waiting_children'::text
-        WHEN 'blocked_by_budget'::text THEN 'rate_limited'::text
-        WHEN 'blocked_by_quota'::text THEN 'rate_limited'::text
-        ELSE 'waiting'::text
-    END
-END) STORED NOT NULL,
+    lifecycle_phase ff.lifecycle_phase DEFAULT 'runnable'::text NOT NULL,
+    eligibility_state ff.eligibility_state NOT NULL,
+    blocking_reason ff.blocking_reason NOT NULL,
+    terminal_outcome ff.terminal_outcome DEFAULT 'none'::text NOT NULL,
+    attempt_state ff.attempt_state DEFAULT 'pending_first_attempt'::text NOT NULL,
     exceptional_state text GENERATED ALWAYS AS (
 CASE
-    WHEN (blocking_reason = 'paused_by_flow_cancel'::text) THEN 'paused_by_flow_cancel'::text
-    WHEN (lifecycle_phase = 'runnable'::text) THEN NULLIF(eligibility_state, 'eligible_now'::text)
-    WHEN (lifecycle_phase = 'terminal'::text) THEN NULLIF(terminal_outcome, 'success'::text)
-    ELSE lifecycle_phase
+    WHEN ((blocking_reason)::text = 'paused_by_flow_cancel'::text) THEN 'paused_by_flow_cancel'::text
+    WHEN ((lifecycle_phase)::text = 'runnable'::text) THEN NULLIF((eligibility_state)::text, 'eligible_now'::text)
+    WHEN ((lifecycle_phase)::text = 'terminal'::text) THEN NULLIF((terminal_outcome)::text, 'success'::text)
+    ELSE (lifecycle_phase)::text
 END) STORED,
     tags jsonb DEFAULT '{}'::jsonb NOT NULL,
     flow_id uuid,
@@ -428,7 +445,7 @@ END) STORED,
     deadline_at_ms bigint,
     open_deadline_at_ms bigint GENERATED ALWAYS AS (
 CASE
-    WHEN (lifecycle_phase <> 'terminal'::text) THEN deadline_at_ms
+    WHEN ((lifecycle_phase)::text <> 'terminal'::text) THEN deadline_at_ms
     ELSE NULL::bigint
 END) STORED,
     started_at_ms bigint,
@@ -437,7 +454,7 @@ END) STORED,
     quota_key_id bigint,
     lease_id uuid,
     attempt_started_at_ms bigint,
-    attempt_type text,
+    attempt_type ff.attempt_type,
     progress_message text,
     blocking_detail text,
     failure_reason text,
@@ -446,38 +463,33 @@ END) STORED,
     cancelled_by text,
     budget_ids uuid[],
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
-    CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
-    CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text]))),
-    CONSTRAINT exec_core_blocking_reason CHECK ((blocking_reason = ANY (ARRAY['none'::text, 'waiting_for_worker'::text, 'waiting_for_retry_backoff'::text, 'waiting_for_resume_delay'::text, 'waiting_for_delay'::text, 'waiting_for_signal'::text, 'waiting_for_approval'::text, 'waiting_for_callback'::text, 'waiting_for_tool_result'::text, 'waiting_for_children'::text, 'waiting_for_budget'::text, 'waiting_for_quota'::text, 'waiting_for_capable_worker'::text, 'waiting_for_locality_match'::text, 'paused_by_operator'::text, 'paused_by_policy'::text, 'paused_by_flow_cancel'::text]))),
-    CONSTRAINT exec_core_delayed_until_an_instant CHECK (((eligibility_state = 'not_eligible_until_time'::text) = (delay_until_ms IS NOT NULL))),
-    CONSTRAINT exec_core_eligibility_state CHECK ((eligibility_state = ANY (ARRAY['eligible_now'::text, 'not_eligible_until_time'::text, 'blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text, 'not_applicable'::text]))),
-    CONSTRAINT exec_core_lifecycle_phase CHECK ((lifecycle_phase = ANY (ARRAY['runnable'::text, 'suspended'::text, 'terminal'::text]))),
-    CONSTRAINT exec_core_not_before_while_blocked CHECK (((not_before_ms IS NULL) OR (eligibility_state = ANY (ARRAY['blocked_by_dependencies'::text, 'blocked_by_operator'::text])))),
+    CONSTRAINT exec_core_delayed_until_an_instant CHECK ((((eligibility_state)::text = 'not_eligible_until_time'::text) = (delay_until_ms IS NOT NULL))),
+    CONSTRAINT exec_core_not_before_while_blocked CHECK (((not_before_ms IS NULL) OR ((eligibility_state)::text = ANY (ARRAY['blocked_by_dependencies'::text, 'blocked_by_operator'::text])))),
     CONSTRAINT exec_core_priority CHECK (((priority >= 0) AND (priority <= 9000))),
-    CONSTRAINT exec_core_public_state CHECK ((public_state = ANY (ARRAY['waiting'::text, 'delayed'::text, 'rate_limited'::text, 'waiting_children'::text, 'suspended'::text, 'resumable'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
-    CONSTRAINT exec_core_runnable_is_eligible_or_blocked CHECK (((lifecycle_phase = 'runnable'::text) = (eligibility_state <> 'not_applicable'::text))),
-    CONSTRAINT exec_core_terminal_has_an_outcome CHECK ((((lifecycle_phase = 'terminal'::text) = (terminal_outcome <> 'none'::text)) AND ((lifecycle_phase = 'terminal'::text) = (terminal_at_ms IS NOT NULL)))),
-    CONSTRAINT exec_core_terminal_outcome CHECK ((terminal_outcome = ANY (ARRAY['none'::text, 'success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
-) WITH (autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=50);
+    CONSTRAINT exec_core_runnable_is_eligible_or_blocked CHECK ((((lifecycle_phase)::text = 'runnable'::text) = ((eligibility_state)::text <> 'not_applicable'::text))),
+    CONSTRAINT exec_core_terminal_has_an_outcome CHECK (((((lifecycle_phase)::text = 'terminal'::text) = ((terminal_outcome)::text <> 'none'::text)) AND (((lifecycle_phase)::text = 'terminal'::text) = (terminal_at_ms IS NOT NULL))))
+) WITH (autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=46);
 CREATE INDEX exec_core_created ON ff.exec_core USING btree (route_id, created_at_ms, execution_id);
 CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (open_deadline_at_ms) WHERE (open_deadline_at_ms IS NOT NULL);
 CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
 CREATE INDEX exec_core_exceptional ON ff.exec_core USING btree (exceptional_state, route_id, created_at_ms, execution_id) WHERE (exceptional_state IS NOT NULL);
 CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
-CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE ((quota_key_id IS NOT NULL) AND (exceptional_state = 'blocked_by_quota'::text));
+CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, route_id, priority DESC, created_at_ms, execution_id) WHERE ((quota_key_id IS NOT NULL) AND (exceptional_state = 'blocked_by_quota'::text));
 CREATE INDEX exec_core_out_of_budget ON ff.exec_core USING btree (budget_ids, priority DESC, created_at_ms, execution_id) WHERE (exceptional_state = 'blocked_by_budget'::text);
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (exceptional_state = 'paused_by_flow_cancel'::text);
 CREATE INDEX exec_core_resumes ON ff.exec_core USING btree (route_id, created_at_ms, execution_id) WHERE resume_pending;
+CREATE INDEX exec_core_retried ON ff.exec_core USING btree (route_id, created_at_ms, execution_id) WHERE (attempt_index > 0);
 CREATE INDEX exec_core_uncompensated ON ff.exec_core USING btree (created_at_ms) WHERE (compensates AND (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
+CREATE INDEX exec_core_unsuccessful ON ff.exec_core USING btree (created_at_ms, execution_id) WHERE (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (exceptional_state = 'blocked_by_dependencies'::text);
 COMMENT ON TABLE ff.exec_core IS 'One row per execution, written when it is created, when it is queued again, delayed or blocked, when its worker reports progress, and when it ends. A claim does not write it: an execution that a worker holds has a row in ff.lease beside this one, which is as the claim found it. ff.execution has both.';
+COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and can go on; from its resume until its next claim.';
+COMMENT ON COLUMN ff.exec_core.lease_lost IS 'The last lease expired or was revoked; the next claim counts as a reclaim.';
 COMMENT ON COLUMN ff.exec_core.attempt_index IS 'Number of the last attempt, or of the attempt that the next claim starts.';
 COMMENT ON COLUMN ff.exec_core.lease_epoch IS 'Epoch of the last lease that has ended, more if that lease was voided. The lease that is held, if there is one, has the next epoch: ending a lease changes this column, so a call under a lease that has ended is refused by the row that the call locks.';
 COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
 COMMENT ON COLUMN ff.exec_core.infra_release_count IS 'How often in a row the attempt was released because of trouble with the database.';
 COMMENT ON COLUMN ff.exec_core.signal_seq IS 'How many signals the inbox has received; the number of the last one.';
-COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and can go on; from its resume until its next claim.';
-COMMENT ON COLUMN ff.exec_core.lease_lost IS 'The last lease expired or was revoked; the next claim counts as a reclaim.';
 COMMENT ON COLUMN ff.exec_core.flow_cancelled IS 'The flow of the execution was cancelled while the execution ran: instead of being queued again, the execution is ended.';
 COMMENT ON COLUMN ff.exec_core.compensates IS 'The handler has armed a compensation: unless the execution succeeds, its compensations run. False again once they are started.';
 COMMENT ON COLUMN ff.exec_core.exceptional_state IS 'NULL in the normal course: while the execution waits for a worker or runs, and once it has succeeded. Else why not: eligibility_state, paused_by_flow_cancel, suspended, or terminal_outcome.';
@@ -526,7 +538,7 @@ CREATE TABLE ff.flow_core (
     flow_id uuid NOT NULL,
     flow_kind text NOT NULL,
     namespace text NOT NULL,
-    public_flow_state text DEFAULT 'open'::text NOT NULL,
+    public_flow_state ff.flow_state DEFAULT 'open'::text NOT NULL,
     graph_revision bigint DEFAULT 0 NOT NULL,
     node_count integer DEFAULT 0 NOT NULL,
     edge_count integer DEFAULT 0 NOT NULL,
@@ -534,13 +546,11 @@ CREATE TABLE ff.flow_core (
     last_mutation_at_ms bigint NOT NULL,
     terminal_at_ms bigint,
     cancel_reason text,
-    cancellation_policy text,
+    cancellation_policy ff.cancellation_policy,
     tags jsonb DEFAULT '{}'::jsonb NOT NULL,
     graph_digest bytea,
     CONSTRAINT flow_core_pkey PRIMARY KEY (partition_key, flow_id),
-    CONSTRAINT flow_core_cancellation_policy CHECK ((cancellation_policy = ANY (ARRAY['cancel_flow_only'::text, 'cancel_all'::text, 'cancel_pending'::text]))),
-    CONSTRAINT flow_core_cancelled_at_an_instant CHECK ((((public_flow_state = 'cancelled'::text) = (terminal_at_ms IS NOT NULL)) AND ((public_flow_state = 'cancelled'::text) = (cancellation_policy IS NOT NULL)))),
-    CONSTRAINT flow_core_public_flow_state CHECK ((public_flow_state = ANY (ARRAY['open'::text, 'cancelled'::text]))),
+    CONSTRAINT flow_core_cancelled_at_an_instant CHECK (((((public_flow_state)::text = 'cancelled'::text) = (terminal_at_ms IS NOT NULL)) AND (((public_flow_state)::text = 'cancelled'::text) = (cancellation_policy IS NOT NULL)))),
     CONSTRAINT flow_core_revision CHECK ((graph_revision = (node_count + edge_count)))
 );
 CREATE INDEX flow_core_created ON ff.flow_core USING btree (created_at_ms, flow_id);
@@ -568,12 +578,11 @@ CREATE TABLE ff.flow_summary (
     members_delayed integer NOT NULL,
     members_rate_limited integer NOT NULL,
     members_waiting_children integer NOT NULL,
-    public_flow_state text NOT NULL,
+    public_flow_state ff.derived_flow_state NOT NULL,
     last_summary_update_at_ms bigint NOT NULL,
-    CONSTRAINT flow_summary_pkey PRIMARY KEY (partition_key, flow_id),
-    CONSTRAINT flow_summary_public_flow_state CHECK ((public_flow_state = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
+    CONSTRAINT flow_summary_pkey PRIMARY KEY (partition_key, flow_id)
 );
-CREATE INDEX flow_summary_unsettled ON ff.flow_summary USING btree (last_summary_update_at_ms) WHERE (public_flow_state = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text]));
+CREATE INDEX flow_summary_unsettled ON ff.flow_summary USING btree (last_summary_update_at_ms) WHERE ((public_flow_state)::text = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text]));
 COMMENT ON TABLE ff.flow_summary IS 'State and counts of a flow as of the last projection, so that lists and retention need not count members.';
 COMMENT ON COLUMN ff.flow_summary.sampled_members IS 'How many members were counted: all of them.';
 COMMENT ON COLUMN ff.flow_summary.last_summary_update_at_ms IS 'When the members were counted.';
@@ -599,20 +608,18 @@ CREATE TABLE ff.journal (
     fingerprint integer,
     signal_seq integer,
     tries smallint DEFAULT 1 NOT NULL,
-    kind text NOT NULL,
-    state text NOT NULL,
+    kind ff.journal_kind NOT NULL,
+    state ff.journal_state NOT NULL,
     name text NOT NULL,
     item text DEFAULT ''::text NOT NULL,
     encoding text,
     value bytea,
     CONSTRAINT journal_pkey PRIMARY KEY (partition_key, execution_id, seq),
     CONSTRAINT journal_item CHECK ((octet_length(item) <= 256)),
-    CONSTRAINT journal_kind CHECK ((kind = ANY (ARRAY['step'::text, 'now'::text, 'patch'::text, 'version'::text, 'sleep'::text, 'signal'::text, 'waitpoint'::text, 'wait'::text, 'select'::text, 'children'::text, 'compensation'::text, 'mark'::text]))),
-    CONSTRAINT journal_name CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 128))),
-    CONSTRAINT journal_state CHECK ((state = ANY (ARRAY['open'::text, 'done'::text, 'failed'::text])))
+    CONSTRAINT journal_name CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 128)))
 );
 COMMENT ON TABLE ff.journal IS 'One row per durable call of a handler: a step, a sleep, a wait, a call for children. A finished entry never changes: when the handler runs again, the call returns what the entry holds.';
-COMMENT ON COLUMN ff.journal.seq IS 'In the order in which entries were first written, from 1; 0 is the mark of a later generation. Negative: a compensation that was armed before the handler restarted; the lower the number, the later it was armed.';
+COMMENT ON COLUMN ff.journal.seq IS 'In the order in which entries were first written, from 1; 0 is the mark: the generation of the journal, and the calls that a replay dropped before others that it kept. Negative: a compensation that was armed before the handler restarted; the lower the number, the later it was armed.';
 COMMENT ON COLUMN ff.journal.attempt_index IS 'The attempt that recorded the entry.';
 COMMENT ON COLUMN ff.journal.occurrence IS 'Number of the call among those with the same name and item, from 0.';
 COMMENT ON COLUMN ff.journal.due_at_ms IS 'End of a sleep, timeout of a wait, or next try of a step.';
@@ -652,11 +659,10 @@ CREATE TABLE ff.lease (
     quota_key_id bigint,
     lease_reclaim_count integer NOT NULL,
     attempt_recorded boolean NOT NULL,
-    attempt_type text NOT NULL,
+    attempt_type ff.attempt_type NOT NULL,
     worker_id text NOT NULL,
     worker_instance_id text NOT NULL,
-    CONSTRAINT lease_pkey PRIMARY KEY (partition_key, execution_id),
-    CONSTRAINT lease_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text])))
+    CONSTRAINT lease_pkey PRIMARY KEY (partition_key, execution_id)
 ) WITH (autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=90);
 CREATE INDEX lease_quota ON ff.lease USING btree (quota_key_id) WHERE (quota_key_id IS NOT NULL);
 COMMENT ON TABLE ff.lease IS 'One row per execution that a worker holds, deleted when the lease ends. There are as many as handlers run and workers have claimed ahead, so sweeps read all of them. Renewals change no indexed column.';
@@ -680,13 +686,11 @@ CREATE TABLE ff.lease_event (
     occurred_at_ms bigint NOT NULL,
     attempt_index integer NOT NULL,
     partition_key smallint NOT NULL,
-    event_type text NOT NULL,
-    reason text,
+    event_type ff.lease_event_type NOT NULL,
+    reason ff.lease_event_reason,
     worker_instance_id text NOT NULL,
     tags jsonb,
-    CONSTRAINT lease_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT lease_event_event_type CHECK ((event_type = ANY (ARRAY['acquired'::text, 'renewed'::text, 'expired'::text, 'reclaimed'::text, 'revoked'::text]))),
-    CONSTRAINT lease_event_reason CHECK ((reason = ANY (ARRAY['completed'::text, 'failed'::text, 'retry'::text, 'delay'::text, 'waiting_children'::text, 'suspended'::text, 'restarted'::text, 'cancelled'::text, 'released'::text, 'operator'::text, 'disconnected'::text])))
+    CONSTRAINT lease_event_pkey PRIMARY KEY (event_id, partition_key)
 );
 CREATE INDEX lease_event_execution ON ff.lease_event USING btree (execution_id, event_id);
 ALTER TABLE ff.lease_event ALTER COLUMN execution_id SET (n_distinct=-0.3);
@@ -719,7 +723,7 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_limits_changed'::text, 'budget_reset'::text, 'execution_tagged'::text, 'flow_tagged'::text, 'worker_marked_dead'::text, 'bulk_started'::text, 'bulk_stopped'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_created'::text, 'budget_limits_changed'::text, 'budget_reset'::text, 'execution_tagged'::text, 'flow_tagged'::text, 'worker_marked_dead'::text, 'bulk_started'::text, 'bulk_stopped'::text, 'limit_created'::text, 'limit_changed'::text, 'limit_deleted'::text, 'token_created'::text, 'token_revoked'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id, event_id) WHERE (execution_id IS NOT NULL);
@@ -763,12 +767,12 @@ CREATE TABLE ff.quota_admitted (
     expires_at_ms bigint NOT NULL,
     released_at_ms bigint,
     lease_epoch bigint,
-    CONSTRAINT quota_admitted_pkey PRIMARY KEY (partition_key, quota_policy_id, execution_id)
+    CONSTRAINT quota_admitted_pkey PRIMARY KEY (partition_key, quota_key_id, execution_id)
 );
 CREATE INDEX quota_admitted_execution ON ff.quota_admitted USING btree (execution_id);
 CREATE INDEX quota_admitted_expiry ON ff.quota_admitted USING btree (expires_at_ms);
 CREATE INDEX quota_admitted_key ON ff.quota_admitted USING btree (quota_key_id);
-COMMENT ON TABLE ff.quota_admitted IS 'One row per execution that check_admission has admitted, until it has expired.';
+COMMENT ON TABLE ff.quota_admitted IS 'One row per execution and key that check_admission has admitted, until it has expired.';
 COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
 COMMENT ON COLUMN ff.quota_admitted.expires_at_ms IS 'Until then the execution is admitted without being counted again.';
 COMMENT ON COLUMN ff.quota_admitted.released_at_ms IS 'When its slot was given back. The row is kept for its window: an execution that is admitted again counts once.';
@@ -840,14 +844,16 @@ CREATE TABLE ff.ready (
     execution_id uuid NOT NULL,
     deadline_at_ms bigint,
     quota_key_id bigint,
+    queued_by xid8,
     budget_ids uuid[]
 ) WITH (autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_insert_scale_factor=0.2, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
 CREATE INDEX ready_budgets ON ff.ready USING btree (execution_id) WHERE (budget_ids IS NOT NULL);
 CREATE UNIQUE INDEX ready_claim ON ff.ready USING btree (route_id, priority DESC, created_at_ms, execution_id, partition_key);
-CREATE INDEX ready_quota ON ff.ready USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE (quota_key_id IS NOT NULL);
+CREATE INDEX ready_quota ON ff.ready USING btree (quota_key_id, route_id, priority DESC, created_at_ms, execution_id) WHERE (quota_key_id IS NOT NULL);
 COMMENT ON TABLE ff.ready IS 'The queue: one row per execution that a worker can claim now. A row is inserted when an execution becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a statement reads of the execution together with this row is up to date as long as the row is there.';
 COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
 COMMENT ON COLUMN ff.ready.quota_key_id IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.queued_by IS 'The transaction that inserted the row, of one with a limit; xmin may be a savepoint within it.';
 COMMENT ON COLUMN ff.ready.budget_ids IS 'Of the execution.';
 
 CREATE TABLE ff.role_annotation (
@@ -930,6 +936,7 @@ CREATE TABLE ff.schedule (
     created_at_ms bigint NOT NULL,
     created_by text NOT NULL,
     revision bigint DEFAULT 1 NOT NULL,
+    edited_by text,
     latest_partitions smallint[] DEFAULT '{}'::smallint[] NOT NULL,
     latest_ids uuid[] DEFAULT '{}'::uuid[] NOT NULL,
     queued boolean DEFAULT false NOT NULL,
@@ -964,6 +971,7 @@ COMMENT ON COLUMN ff.schedule.missed IS 'Instants that nobody fired in time and 
 COMMENT ON COLUMN ff.schedule.state_reason IS 'Why it is paused, or the error of a broken one.';
 COMMENT ON COLUMN ff.schedule.source IS 'Defined by an application, or through the client or ff.';
 COMMENT ON COLUMN ff.schedule.revision IS 'One more with every change and firing: a firing compares it, so of two processes one fires.';
+COMMENT ON COLUMN ff.schedule.edited_by IS 'Who gave a schedule from code another definition by hand; NULL: it is as code defines it.';
 COMMENT ON COLUMN ff.schedule.latest_ids IS 'The last ten executions, oldest first, and older ones that wait for their turn. Their partitions are in latest_partitions.';
 COMMENT ON COLUMN ff.schedule.queued IS 'One of them may wait until an earlier one has ended.';
 
@@ -1225,11 +1233,20 @@ CREATE TABLE ff.waitpoint_pending (
     close_reason text,
     required_signal_names text[] DEFAULT '{}'::text[] NOT NULL,
     signals jsonb DEFAULT '[]'::jsonb NOT NULL,
+    answer_schema json,
+    closed_as text GENERATED ALWAYS AS (
+CASE
+    WHEN (state <> 'closed'::text) THEN NULL::text
+    WHEN ((expires_at_ms <= closed_at_ms) OR (close_reason ~~ 'timed_out%'::text)) THEN 'expired'::text
+    WHEN (signal_count > 0) THEN 'answered'::text
+    ELSE NULL::text
+END) STORED,
     CONSTRAINT waitpoint_pending_pkey PRIMARY KEY (partition_key, waitpoint_id),
     CONSTRAINT waitpoint_pending_closed_with_a_reason CHECK ((((state = 'closed'::text) = (closed_at_ms IS NOT NULL)) AND ((state = 'closed'::text) = (close_reason IS NOT NULL)))),
     CONSTRAINT waitpoint_pending_signals_are_a_list CHECK ((jsonb_typeof(signals) = 'array'::text)),
     CONSTRAINT waitpoint_pending_state CHECK ((state = ANY (ARRAY['pending'::text, 'active'::text, 'closed'::text])))
 );
+CREATE INDEX waitpoint_pending_closed ON ff.waitpoint_pending USING btree (closed_as, closed_at_ms, waitpoint_id) WHERE (closed_as IS NOT NULL);
 CREATE INDEX waitpoint_pending_execution ON ff.waitpoint_pending USING btree (execution_id, waitpoint_id);
 CREATE INDEX waitpoint_pending_expiry ON ff.waitpoint_pending USING btree (expires_at_ms) WHERE (state = 'pending'::text);
 CREATE INDEX waitpoint_pending_open ON ff.waitpoint_pending USING btree (created_at_ms, waitpoint_id) WHERE (state <> 'closed'::text);
@@ -1238,6 +1255,8 @@ COMMENT ON COLUMN ff.waitpoint_pending.state IS 'pending: created ahead, signals
 COMMENT ON COLUMN ff.waitpoint_pending.token IS 'kid:digest; shown to the holder of the lease and to operators.';
 COMMENT ON COLUMN ff.waitpoint_pending.required_signal_names IS 'Empty: any name.';
 COMMENT ON COLUMN ff.waitpoint_pending.signals IS 'The signals that were accepted, in the order of their arrival; those of a pending waitpoint are buffered.';
+COMMENT ON COLUMN ff.waitpoint_pending.answer_schema IS 'JSON schema of the payload that people are asked for, its fields in their order; NULL: a comment.';
+COMMENT ON COLUMN ff.waitpoint_pending.closed_as IS 'expired: nobody answered in time; answered: a signal came first; NULL: open, or closed without either.';
 
 CREATE TABLE ff.web_session (
     session_id uuid NOT NULL,
@@ -1313,15 +1332,15 @@ CREATE VIEW ff.execution AS
     e.created_at_ms,
     GREATEST(e.last_mutation_at_ms, l.last_mutation_at_ms) AS last_mutation_at_ms,
         CASE
-            WHEN (l.lease_id IS NULL) THEN e.lifecycle_phase
+            WHEN (l.lease_id IS NULL) THEN (e.lifecycle_phase)::text
             ELSE 'active'::text
         END AS lifecycle_phase,
         CASE
-            WHEN (l.lease_id IS NULL) THEN e.eligibility_state
+            WHEN (l.lease_id IS NULL) THEN (e.eligibility_state)::text
             ELSE 'not_applicable'::text
         END AS eligibility_state,
         CASE
-            WHEN (l.lease_id IS NULL) THEN e.blocking_reason
+            WHEN (l.lease_id IS NULL) THEN (e.blocking_reason)::text
             ELSE 'none'::text
         END AS blocking_reason,
         CASE
@@ -1331,7 +1350,7 @@ CREATE VIEW ff.execution AS
     e.terminal_outcome,
     e.exceptional_state,
         CASE
-            WHEN (l.lease_id IS NULL) THEN e.attempt_state
+            WHEN (l.lease_id IS NULL) THEN (e.attempt_state)::text
             ELSE 'running_attempt'::text
         END AS attempt_state,
         CASE
@@ -1339,8 +1358,15 @@ CREATE VIEW ff.execution AS
             ELSE 'leased'::text
         END AS ownership_state,
         CASE
-            WHEN (l.lease_id IS NULL) THEN e.public_state
-            ELSE 'active'::text
+            WHEN (l.lease_id IS NOT NULL) THEN 'active'::text
+            WHEN ((e.lifecycle_phase)::text = 'suspended'::text) THEN 'suspended'::text
+            WHEN (((e.lifecycle_phase)::text = 'terminal'::text) AND ((e.terminal_outcome)::text = 'success'::text)) THEN 'completed'::text
+            WHEN (((e.lifecycle_phase)::text = 'terminal'::text) AND ((e.terminal_outcome)::text <> 'none'::text)) THEN (e.terminal_outcome)::text
+            WHEN (((e.eligibility_state)::text = 'eligible_now'::text) AND e.resume_pending) THEN 'resumable'::text
+            WHEN ((e.eligibility_state)::text = 'not_eligible_until_time'::text) THEN 'delayed'::text
+            WHEN ((e.eligibility_state)::text = 'blocked_by_dependencies'::text) THEN 'waiting_children'::text
+            WHEN ((e.eligibility_state)::text = ANY (ARRAY['blocked_by_budget'::text, 'blocked_by_quota'::text])) THEN 'rate_limited'::text
+            ELSE 'waiting'::text
         END AS public_state,
     (l.lease_id IS NOT NULL) AS leased,
     COALESCE(l.attempt_index, e.attempt_index) AS attempt_index,
@@ -1384,7 +1410,7 @@ CREATE VIEW ff.settled_flow AS
  SELECT partition_key,
     flow_id
    FROM ff.flow_summary s
-  WHERE (public_flow_state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]));
+  WHERE ((public_flow_state)::text = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]));
 COMMENT ON VIEW ff.settled_flow IS 'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
 
 CREATE VIEW ff.unused_grant AS
@@ -1719,7 +1745,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text, p_takes boolean DEFAULT true, p_limits boolean DEFAULT true)
+CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text, p_takes boolean DEFAULT true, p_limits boolean DEFAULT true, p_seen pg_snapshot DEFAULT NULL::pg_snapshot)
  RETURNS TABLE(place tid, held_back integer[])
  LANGUAGE plpgsql
  ROWS 1
@@ -1750,7 +1776,7 @@ BEGIN
        AND r.required_capabilities <@ p_capabilities;
 
     IF p_limits AND routes IS NOT NULL AND EXISTS (SELECT FROM ff.ready e WHERE e.quota_key_id IS NOT NULL) THEN
-        RETURN QUERY SELECT * FROM ff.claimable_limited(routes, p_limit, p_worker_id, any_grant, p_takes);
+        RETURN QUERY SELECT * FROM ff.claimable_limited(routes, p_limit, p_worker_id, any_grant, p_takes, p_seen);
         RETURN;
     END IF;
 
@@ -1784,7 +1810,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.claimable_in_budget(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text, p_takes boolean)
+CREATE OR REPLACE FUNCTION ff.claimable_in_budget(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text, p_takes boolean, p_seen pg_snapshot DEFAULT NULL::pg_snapshot)
  RETURNS TABLE(place tid, held_back integer[], out_of_budget text[])
  LANGUAGE plpgsql
  ROWS 1
@@ -1797,9 +1823,12 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     rounds constant integer := 5;
+    began_ms constant bigint := ff.now_ms();
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     looked_at integer := p_limit;
     places tid[];
     counted integer[];
+    limited_places tid[]; limited_keys bigint[];    -- those of the places that have a limit and a budget
     look_again boolean := false;
     outcome record;
     dimensions text[] := '{}';
@@ -1817,11 +1846,30 @@ BEGIN
     IF EXISTS (SELECT FROM ff.ready e WHERE e.quota_key_id IS NOT NULL) THEN
         SELECT array_agg(c.place) FILTER (WHERE c.place IS NOT NULL), max(c.held_back) INTO places, counted
           FROM ff.claimable(p_lanes, p_namespace, p_kinds, p_capabilities, p_limit, p_worker_id,
-                            p_takes => p_takes) AS c;
+                            p_takes => p_takes, p_seen => p_seen) AS c;
         -- What the limits passed over is replaced by others, at which no round has looked.
+        SELECT array_agg(r.ctid), array_agg(r.quota_key_id) INTO limited_places, limited_keys
+          FROM unnest(places) AS p (place) JOIN ff.ready r ON r.ctid = p.place
+         WHERE r.quota_key_id IS NOT NULL AND r.budget_ids IS NOT NULL;
         outcome := ff.hold_out_of_budget(places);
         dimensions := dimensions || coalesce(outcome.held, '{}');
         look_again := look_again OR outcome.spent IS NOT NULL;
+        IF p_takes AND outcome.spent IS NOT NULL THEN
+            -- The keys are locked: the newest starts are those that were counted here.
+            DELETE FROM ff.quota_window w
+             USING (SELECT given.k, count(*) AS n
+                      FROM unnest(limited_places, limited_keys) AS given (place, k)
+                     WHERE NOT EXISTS (SELECT FROM ff.ready r
+                                        WHERE r.ctid = given.place AND NOT r.budget_ids && outcome.spent)
+                     GROUP BY given.k) AS key
+             CROSS JOIN LATERAL (
+                   SELECT s.admitted_at_ms, s.start_no FROM ff.quota_window s
+                    WHERE s.partition_key = ff.quota_partition(key.k, partitions) AND s.quota_key_id = key.k
+                      AND s.admitted_at_ms >= began_ms
+                    ORDER BY s.start_no DESC LIMIT key.n) AS start
+             WHERE w.partition_key = ff.quota_partition(key.k, partitions) AND w.quota_key_id = key.k
+               AND (w.admitted_at_ms, w.start_no) = (start.admitted_at_ms, start.start_no);
+        END IF;
     END IF;
     RETURN QUERY
     SELECT r.ctid, NULL::integer[], NULL::text[]
@@ -1837,7 +1885,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.claimable_limited(p_routes bigint[], p_limit integer, p_worker_id text, p_any_grant boolean, p_takes boolean)
+CREATE OR REPLACE FUNCTION ff.claimable_limited(p_routes bigint[], p_limit integer, p_worker_id text, p_any_grant boolean, p_takes boolean, p_seen pg_snapshot)
  RETURNS TABLE(place tid, held_back integer[])
  LANGUAGE plpgsql
  ROWS 1
@@ -1852,6 +1900,7 @@ AS $function$
 DECLARE
     rounds constant integer := 4;
     further constant integer := 500;    -- how many more leave the queue in one round
+    enough constant integer := 100;     -- a claim that has got so many may leave in the queue what it cannot take
     now_ms constant bigint := ff.now_ms();
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     missing integer := p_limit;
@@ -1865,10 +1914,15 @@ DECLARE
     taken_places tid[]; taken_ids uuid[]; taken_keys bigint[];
     older_partitions smallint[]; older_ids uuid[];
     full_keys bigint[];                 -- those that have nothing left
+    got integer := 0;                   -- in all rounds
+    passed_over integer := 0;           -- found and not taken, in all rounds
+    goes_on boolean;
     by_rate integer := 0;
     by_cap integer := 0;
     more_rate integer;
     more_cap integer;
+    passes boolean;                     -- one that was not found is better
+    found_count integer;
     look_again boolean := false;
 BEGIN
     FOR round IN 1 .. rounds LOOP
@@ -1890,6 +1944,7 @@ BEGIN
                  WHERE NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id)
                    FOR UPDATE OF e SKIP LOCKED) AS l;
         missing := missing - coalesce(cardinality(free_places), 0);
+        got := got + coalesce(cardinality(free_places), 0);
         RETURN QUERY SELECT unnest(free_places), NULL::integer[];
 
         IF found_keys IS NOT NULL THEN
@@ -1899,9 +1954,21 @@ BEGIN
               INTO keys, rooms, slots, starts
               FROM ff.quota_room(keys, now_ms) AS r;
 
+            -- What was queued after the calling statement began, it cannot lease, and it must not count as a start.
+            IF p_takes AND p_seen IS NOT NULL AND array_remove(starts, NULL) <> '{}' THEN
+                found_count := cardinality(found_places);
+                SELECT coalesce(array_agg(r.ctid), '{}'), coalesce(array_agg(r.execution_id), '{}'),
+                       coalesce(array_agg(r.quota_key_id), '{}'), coalesce(array_agg(r.priority), '{}'),
+                       coalesce(array_agg(r.created_at_ms), '{}')
+                  INTO found_places, found_ids, found_keys, found_priorities, found_instants
+                  FROM unnest(found_places) AS found (place) JOIN ff.ready r ON r.ctid = found.place
+                 WHERE pg_visible_in_snapshot(r.queued_by, p_seen);
+                look_again := look_again OR cardinality(found_places) < found_count;
+            END IF;
+
             -- Of each key the best among those that were found and those that are held back. Rows of keys and of
             -- executions are brought together by windows: a join of two arrays would compare all with all.
-            WITH found AS MATERIALIZED (
+            WITH RECURSIVE found AS MATERIALIZED (
                 SELECT f.*, bool_or(f.is_key) OVER (PARTITION BY f.k) AS locked,
                        least(max(f.room) OVER (PARTITION BY f.k),
                              count(*) FILTER (WHERE NOT f.is_key) OVER (PARTITION BY f.k))::integer AS n
@@ -1912,6 +1979,27 @@ BEGIN
                          UNION ALL
                         SELECT true, NULL, NULL, key.k, NULL, NULL, key.room
                           FROM unnest(keys, rooms) AS key (k, room)) AS f
+            ), held_route (k, n, route_id) AS (     -- of each key the routes of those that are held back
+                SELECT found.k, found.n, (SELECT c.route_id FROM ff.exec_core c
+                                           WHERE c.quota_key_id = found.k
+                                             AND c.exceptional_state = 'blocked_by_quota'
+                                           ORDER BY c.route_id LIMIT 1)
+                  FROM found WHERE found.is_key AND found.n > 0
+                 UNION ALL
+                SELECT held.k, held.n, (SELECT c.route_id FROM ff.exec_core c
+                                         WHERE c.quota_key_id = held.k AND c.route_id > held.route_id
+                                           AND c.exceptional_state = 'blocked_by_quota'
+                                         ORDER BY c.route_id LIMIT 1)
+                  FROM held_route AS held WHERE held.route_id IS NOT NULL
+            ), queued_route (k, n, route_id) AS (   -- and of those that are queued
+                SELECT found.k, found.n, (SELECT r.route_id FROM ff.ready r
+                                           WHERE r.quota_key_id = found.k ORDER BY r.route_id LIMIT 1)
+                  FROM found WHERE found.is_key AND found.n > 0
+                 UNION ALL
+                SELECT queued.k, queued.n, (SELECT r.route_id FROM ff.ready r
+                                             WHERE r.quota_key_id = queued.k AND r.route_id > queued.route_id
+                                             ORDER BY r.route_id LIMIT 1)
+                  FROM queued_route AS queued WHERE queued.route_id IS NOT NULL
             ), best AS (
                 SELECT b.*, row_number() OVER (PARTITION BY b.k
                                                ORDER BY b.priority DESC, b.created_at_ms, b.execution_id) AS rank
@@ -1919,24 +2007,44 @@ BEGIN
                                found.priority, found.created_at_ms, found.n
                           FROM found WHERE found.locked AND NOT found.is_key
                          UNION ALL
-                        SELECT NULL, older.partition_key, older.execution_id, found.k, older.priority,
-                               older.created_at_ms, found.n
-                          FROM found CROSS JOIN LATERAL (
+                        SELECT NULL, older.partition_key, older.execution_id, held.k, older.priority,
+                               older.created_at_ms, held.n
+                          FROM held_route AS held CROSS JOIN LATERAL (
                                SELECT c.partition_key, c.execution_id, c.priority, c.created_at_ms
                                  FROM ff.exec_core c
-                                WHERE c.quota_key_id = found.k AND c.exceptional_state = 'blocked_by_quota'
+                                WHERE c.quota_key_id = held.k AND c.route_id = held.route_id
+                                  AND c.exceptional_state = 'blocked_by_quota'
                                 ORDER BY c.priority DESC, c.created_at_ms, c.execution_id
-                                LIMIT found.n) AS older
-                         WHERE found.is_key AND found.n > 0) AS b
+                                LIMIT held.n) AS older
+                         WHERE held.route_id = ANY (p_routes)
+                         UNION ALL
+                        SELECT NULL, NULL, other.execution_id, queued.k, other.priority, other.created_at_ms,
+                               queued.n
+                          FROM queued_route AS queued CROSS JOIN LATERAL (
+                               SELECT r.execution_id, r.priority, r.created_at_ms
+                                 FROM ff.ready r
+                                WHERE r.quota_key_id = queued.k AND r.route_id = queued.route_id
+                                  AND (r.deadline_at_ms IS NULL OR r.deadline_at_ms > now_ms)
+                                  AND r.execution_id NOT IN (SELECT unnest(found_ids))    -- hashed
+                                  AND (NOT p_any_grant
+                                       OR NOT ff.reserved(r.partition_key, r.execution_id, p_worker_id))
+                                ORDER BY r.priority DESC, r.created_at_ms, r.execution_id
+                                LIMIT queued.n) AS other
+                         WHERE queued.route_id = ANY (p_routes)) AS b
             )
             SELECT array_agg(best.place) FILTER (WHERE best.place IS NOT NULL),
                    array_agg(best.execution_id) FILTER (WHERE best.place IS NOT NULL),
                    array_agg(best.k) FILTER (WHERE best.place IS NOT NULL),
-                   array_agg(best.partition_key) FILTER (WHERE best.place IS NULL),
-                   array_agg(best.execution_id) FILTER (WHERE best.place IS NULL)
-              INTO taken_places, taken_ids, taken_keys, older_partitions, older_ids
+                   array_agg(best.partition_key) FILTER (WHERE best.partition_key IS NOT NULL),
+                   array_agg(best.execution_id) FILTER (WHERE best.partition_key IS NOT NULL),
+                   bool_or(best.place IS NULL AND best.partition_key IS NULL)
+              INTO taken_places, taken_ids, taken_keys, older_partitions, older_ids, passes
               FROM best WHERE best.rank <= best.n;
             missing := missing - coalesce(cardinality(taken_places), 0);
+            got := got + coalesce(cardinality(taken_places), 0);
+            passed_over := passed_over + cardinality(found_places) - coalesce(cardinality(taken_places), 0);
+            goes_on := missing > 0 AND (got < enough OR passed_over > 4 * got);
+            look_again := look_again OR coalesce(passes, false);
             RETURN QUERY SELECT unnest(taken_places), NULL::integer[];
 
             IF p_takes THEN
@@ -1963,11 +2071,11 @@ BEGIN
                    AND q.next_at_ms IS DISTINCT FROM rate.starts_again_at_ms;
             END IF;
 
-            IF full_keys IS NOT NULL AND p_takes THEN
+            IF full_keys IS NOT NULL AND p_takes AND goes_on THEN
                 WITH over AS MATERIALIZED (
                     SELECT r.ctid AS place, r.partition_key, r.execution_id, r.quota_key_id
                       FROM unnest(full_keys) AS key (k)
-                      JOIN ff.ready r ON r.quota_key_id = key.k
+                      JOIN ff.ready r ON r.quota_key_id = key.k AND r.route_id = ANY (p_routes)
                      WHERE r.execution_id NOT IN (SELECT unnest(taken_ids))   -- hashed
                      LIMIT cardinality(found_ids) + further FOR UPDATE OF r SKIP LOCKED
                 ), free AS MATERIALIZED (
@@ -2014,8 +2122,8 @@ BEGIN
                               e.deadline_at_ms, e.quota_key_id, e.budget_ids
                 ), queued AS (
                     INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id,
-                                          deadline_at_ms, quota_key_id, budget_ids)
-                    SELECT * FROM freed
+                                          deadline_at_ms, quota_key_id, budget_ids, queued_by)
+                    SELECT freed.*, pg_current_xact_id() FROM freed
                 ), lanes AS (
                     SELECT DISTINCT route.lane_id FROM freed JOIN ff.route route USING (route_id)
                 )
@@ -2023,6 +2131,8 @@ BEGIN
                   INTO look_again FROM lanes;
             END IF;
             seen_keys := seen_keys || found_keys;
+            look_again := look_again OR missing > 0 AND NOT goes_on;
+            EXIT WHEN NOT goes_on;
         END IF;
 
         EXIT WHEN missing <= 0;
@@ -2244,11 +2354,12 @@ BEGIN
                        unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
                        unnest(until) AS until_ms, unnest(quota_keys) AS quota_key_id, unnest(over) AS over) AS g;
         INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
-                              quota_key_id, budget_ids)
+                              quota_key_id, queued_by, budget_ids)
         SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
                g.execution_id,
                coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-               g.quota_key_id, budgets[g.shape]::uuid[]
+               g.quota_key_id, CASE WHEN g.quota_key_id IS NOT NULL THEN pg_current_xact_id() END,
+               budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
@@ -2301,9 +2412,9 @@ BEGIN
                       budget_ids, eligibility_state
         )
         INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
-                              quota_key_id, budget_ids)
+                              quota_key_id, queued_by, budget_ids)
         SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, quota_key_id,
-               budget_ids
+               CASE WHEN quota_key_id IS NOT NULL THEN pg_current_xact_id() END, budget_ids
           FROM created WHERE eligibility_state = 'eligible_now';
 
         -- This call created exactly the executions whose body it stores.
@@ -2402,7 +2513,10 @@ BEGIN
                (SELECT array_remove(ARRAY[
                        CASE WHEN r.execution_kind <> shape_execution_kind[answer.shape] THEN 'kind' END,
                        CASE WHEN NOT ff.same_payload(
-                                     b.payload, b.payload_encoding, given_payload[answer.ordinal],
+                                     coalesce(b.submitted_payload, b.payload),
+                                     CASE WHEN b.submitted_payload IS NULL THEN b.payload_encoding
+                                          ELSE b.submitted_encoding END,
+                                     given_payload[answer.ordinal],
                                      shape_payload_encoding[answer.shape]) THEN 'payload' END], NULL)
                   FROM ff.exec_body b JOIN ff.exec_core e USING (partition_key, execution_id)
                   JOIN ff.route r USING (route_id)
@@ -2606,11 +2720,11 @@ CREATE OR REPLACE FUNCTION ff.flow_failed(p_partition_key smallint, p_flow_id uu
  STABLE
 AS $function$
     WITH RECURSIVE affected AS (
-        SELECT e.execution_id, e.public_state FROM ff.exec_core e
+        SELECT e.execution_id, e.terminal_outcome FROM ff.exec_core e
          WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
-           AND e.public_state IN ('failed', 'cancelled', 'expired')
+           AND e.terminal_outcome IN ('failed', 'cancelled', 'expired')
          UNION
-        SELECT w.execution_id, w.public_state
+        SELECT w.execution_id, w.terminal_outcome
           FROM affected a
          CROSS JOIN LATERAL (
                SELECT o.group_id FROM ff.edge o
@@ -2621,15 +2735,15 @@ AS $function$
                 WHERE (g.partition_key, g.group_id) = (p_partition_key, o.group_id)
                   AND g.group_state <> 'satisfied' OFFSET 0) AS g
          CROSS JOIN LATERAL (
-               SELECT e.execution_id, e.public_state FROM ff.exec_core e
+               SELECT e.execution_id, e.terminal_outcome FROM ff.exec_core e
                 WHERE (e.partition_key, e.execution_id) = (p_partition_key, g.waiter_eid)
                OFFSET 0) AS w
-         WHERE a.public_state <> 'completed'
-           AND NOT (g.waits_as = 'children' AND w.public_state = 'completed')
+         WHERE a.terminal_outcome <> 'success'
+           AND NOT (g.waits_as = 'children' AND w.terminal_outcome = 'success')
     )
     SELECT EXISTS (
         SELECT FROM affected a
-         WHERE a.public_state = 'completed'  -- it went on although its join was not satisfied
+         WHERE a.terminal_outcome = 'success'  -- it went on although its join was not satisfied
             OR NOT EXISTS (SELECT FROM ff.edge o
                             WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, a.execution_id)
                               AND o.edge_state = 'applied'))
@@ -2643,7 +2757,7 @@ CREATE OR REPLACE FUNCTION ff.flow_left_skipped(p_partition_key smallint, p_flow
 AS $function$
     SELECT EXISTS (
         SELECT FROM ff.exec_core m
-         WHERE m.partition_key = p_partition_key AND m.flow_id = p_flow_id AND m.public_state = 'skipped'
+         WHERE m.partition_key = p_partition_key AND m.flow_id = p_flow_id AND m.terminal_outcome = 'skipped'
            AND (SELECT count(*) > 0 AND bool_and(u.terminal_outcome IS NOT DISTINCT FROM 'success')
                   FROM ff.edge_group g
                   JOIN ff.edge i ON (i.partition_key, i.group_id) = (g.partition_key, g.group_id)
@@ -2807,7 +2921,7 @@ CREATE OR REPLACE FUNCTION ff.key_stands(p_partition_key smallint, p_execution_i
  RETURNS boolean
  LANGUAGE sql
  STABLE
-RETURN (EXISTS (SELECT FROM ff.exec_core e WHERE (((e.partition_key = key_stands.p_partition_key) AND (e.execution_id = key_stands.p_execution_id)) AND (e.lifecycle_phase <> 'terminal'::text) AND ((key_stands.p_scope = 'ended'::text) OR ((e.started_at_ms IS NULL) AND (NOT (EXISTS (SELECT FROM ff.lease l WHERE ((l.partition_key = key_stands.p_partition_key) AND (l.execution_id = key_stands.p_execution_id))))))))));
+RETURN (EXISTS (SELECT FROM ff.exec_core e WHERE (((e.partition_key = key_stands.p_partition_key) AND (e.execution_id = key_stands.p_execution_id)) AND ((e.lifecycle_phase)::text <> 'terminal'::text) AND ((key_stands.p_scope = 'ended'::text) OR ((e.started_at_ms IS NULL) AND (NOT (EXISTS (SELECT FROM ff.lease l WHERE ((l.partition_key = key_stands.p_partition_key) AND (l.execution_id = key_stands.p_execution_id))))))))));
 
 CREATE OR REPLACE FUNCTION ff.lock_budgets(given_budget_id uuid[])
  RETURNS void
@@ -3028,8 +3142,10 @@ DECLARE
 BEGIN
     unknown := ARRAY(
         SELECT DISTINCT k FROM unnest(p_keys) AS k
-         WHERE NOT EXISTS (SELECT FROM ff.quota_key q
-                            WHERE q.partition_key = ff.quota_partition(k, partitions) AND q.quota_key_id = k)
+         WHERE k IS DISTINCT FROM (     -- by primary key, also if the plan is made while the table is empty
+                   SELECT q.quota_key_id FROM ff.quota_key q
+                    WHERE q.partition_key = ff.quota_partition(k, partitions) AND q.quota_key_id >= k
+                    ORDER BY q.quota_key_id LIMIT 1)
          ORDER BY k);
     IF cardinality(unknown) > 0 THEN
         INSERT INTO ff.quota_key (partition_key, quota_key_id, quota_policy_id, dimension)
@@ -3837,9 +3953,11 @@ DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     locked bigint[];
     keys bigint[];
-    most integer[];             -- how many of each key may be claimable
-    free integer[];             -- how many more of each key may be claimable
+    most integer[];             -- how many of each key may be claimable, of each route
     again bigint[];             -- when a start leaves the window, if the rate is used up
+    route_keys bigint[]; routes bigint[]; route_most integer[];     -- of the keys that have room
+    free integer[];             -- how many more of each of them may be claimable
+    passed_over bigint[];       -- keys of which more can be let go, at once
     freed_lanes text[];
     moved integer;
 BEGIN
@@ -3850,21 +3968,49 @@ BEGIN
     IF cardinality(locked) = 0 THEN
         RETURN 0;
     END IF;
-    SELECT array_agg(r.quota_key_id), array_agg(least(at_most, r.room)), array_agg(least(at_most, r.room) - (
-               SELECT count(*) FROM (SELECT FROM ff.ready e WHERE e.quota_key_id = r.quota_key_id
-                                      LIMIT greatest(0, least(at_most, r.room))) AS claimable)::integer),
-           array_agg(r.starts_again_at_ms)
-      INTO keys, most, free, again
-      FROM ff.quota_room(locked, now_ms) AS r;
+    SELECT array_agg(r.quota_key_id), array_agg(least(at_most, r.room)), array_agg(r.starts_again_at_ms)
+      INTO keys, most, again
+      FROM ff.quota_room(ARRAY(SELECT k FROM unnest(locked) AS k   -- those that hold something back
+                                WHERE EXISTS (SELECT FROM ff.exec_core c
+                                               WHERE c.quota_key_id = k
+                                                 AND c.exceptional_state = 'blocked_by_quota' OFFSET 0)),
+                         now_ms) AS r;
+    UPDATE ff.quota_key q SET next_at_ms = NULL
+      FROM unnest(locked) AS key (k)
+     WHERE q.partition_key = ff.quota_partition(key.k, partitions) AND q.quota_key_id = key.k
+       AND q.next_at_ms IS NOT NULL AND key.k NOT IN (SELECT unnest(keys));
+    IF keys IS NULL THEN
+        RETURN 0;
+    END IF;
+
+    WITH RECURSIVE held_route (k, most, route_id) AS (
+        SELECT key.k, key.most, (SELECT c.route_id FROM ff.exec_core c
+                                  WHERE c.quota_key_id = key.k AND c.exceptional_state = 'blocked_by_quota'
+                                  ORDER BY c.route_id LIMIT 1)
+          FROM unnest(keys, most) AS key (k, most) WHERE key.most > 0
+         UNION ALL
+        SELECT held.k, held.most, (SELECT c.route_id FROM ff.exec_core c
+                                    WHERE c.quota_key_id = held.k AND c.route_id > held.route_id
+                                      AND c.exceptional_state = 'blocked_by_quota'
+                                    ORDER BY c.route_id LIMIT 1)
+          FROM held_route AS held WHERE held.route_id IS NOT NULL
+    )
+    SELECT array_agg(held.k), array_agg(held.route_id), array_agg(held.most), array_agg(held.most - (
+               SELECT count(*) FROM (SELECT FROM ff.ready r
+                                      WHERE r.quota_key_id = held.k AND r.route_id = held.route_id
+                                      LIMIT held.most) AS claimable)::integer)
+      INTO route_keys, routes, route_most, free
+      FROM held_route AS held WHERE held.route_id IS NOT NULL;
 
     WITH best AS MATERIALIZED (
         SELECT e.partition_key, e.execution_id
-          FROM unnest(keys, free) AS key (k, free)
+          FROM unnest(route_keys, routes, free) AS key (k, route_id, free)
          CROSS JOIN LATERAL (
                SELECT c.partition_key, c.execution_id FROM ff.exec_core c
-                WHERE c.quota_key_id = key.k AND c.exceptional_state = 'blocked_by_quota'
+                WHERE c.quota_key_id = key.k AND c.route_id = key.route_id
+                  AND c.exceptional_state = 'blocked_by_quota'
                 ORDER BY c.priority DESC, c.created_at_ms, c.execution_id
-                LIMIT greatest(0, key.free) FOR NO KEY UPDATE SKIP LOCKED) AS e
+                LIMIT key.free FOR NO KEY UPDATE SKIP LOCKED) AS e
     ), freed AS (
         UPDATE ff.exec_core e
            SET eligibility_state = 'eligible_now', blocking_reason = 'waiting_for_worker',
@@ -3875,22 +4021,28 @@ BEGIN
                   e.quota_key_id, e.budget_ids
     ), queued AS (
         INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
-                              quota_key_id, budget_ids)
-        SELECT * FROM freed
+                              quota_key_id, budget_ids, queued_by)
+        SELECT freed.*, pg_current_xact_id() FROM freed
     )
     SELECT count(*), array_agg(DISTINCT route.lane_id) INTO moved, freed_lanes
       FROM freed JOIN ff.route route USING (route_id);
 
+    IF at_most = ANY (free) OR moved < (SELECT sum(f) FROM unnest(free) AS f) THEN
+        passed_over := ARRAY(
+            SELECT held.k
+              FROM unnest(route_keys, routes, route_most, free) AS held (k, route_id, most, free)
+             WHERE EXISTS (SELECT FROM ff.exec_core c
+                            WHERE c.quota_key_id = held.k AND c.route_id = held.route_id
+                              AND c.exceptional_state = 'blocked_by_quota' OFFSET 0)
+               AND (held.free = at_most
+                    OR (SELECT count(*) FROM (SELECT FROM ff.ready r
+                                               WHERE r.quota_key_id = held.k AND r.route_id = held.route_id
+                                               LIMIT held.most) AS claimable) < held.most));
+    END IF;
     UPDATE ff.quota_key q SET next_at_ms = due.next_at_ms
-      FROM (SELECT key.k, CASE WHEN NOT EXISTS (SELECT FROM ff.exec_core c
-                                                 WHERE c.quota_key_id = key.k
-                                                   AND c.exceptional_state = 'blocked_by_quota') THEN NULL
-                               WHEN key.again IS NOT NULL THEN key.again
-                               WHEN key.free = at_most
-                                 OR (SELECT count(*) FROM (SELECT FROM ff.ready e WHERE e.quota_key_id = key.k
-                                                            LIMIT key.most) AS claimable) < key.most
-                               THEN now_ms END AS next_at_ms    -- at once; some were passed over
-              FROM unnest(keys, most, free, again) AS key (k, most, free, again)) AS due
+      FROM (SELECT key.k, CASE WHEN key.again IS NOT NULL THEN key.again     -- nothing of it was let go
+                               WHEN key.k IN (SELECT unnest(passed_over)) THEN now_ms END AS next_at_ms
+              FROM unnest(keys, again) AS key (k, again)) AS due
      WHERE q.partition_key = ff.quota_partition(due.k, partitions) AND q.quota_key_id = due.k
        AND q.next_at_ms IS DISTINCT FROM due.next_at_ms;
 

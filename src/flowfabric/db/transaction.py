@@ -39,7 +39,7 @@ async def transact(
     """
 
     async def attempt() -> T:
-        async with pool.connection() as conn:
+        async with pool.connection(operation) as conn:
             with translated(f"-- {operation}\n"), calls_at_commit():
                 async with conn.transaction(isolation=isolation):
                     answer = await body(conn)
@@ -60,7 +60,7 @@ async def run(pool: Pool, operation: str, body: Callable[[Connection], Awaitable
         return await transact(pool, operation, body)
 
     async def attempt() -> T:
-        async with pool.connection() as conn:
+        async with pool.connection(operation) as conn:
             with notifying_later(notifier_of(pool)):
                 return await body(conn)
 
@@ -72,7 +72,7 @@ def notifier_of(pool: Pool) -> Notifier:
     if pool.notifier is None:
 
         async def send(topics: Sequence[str]) -> None:
-            async with pool.connection() as conn:
+            async with pool.connection("notify") as conn:
                 await notify(conn, topics)
 
         pool.notifier = Notifier(send)

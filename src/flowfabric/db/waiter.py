@@ -35,6 +35,8 @@ _FIRST_PAUSE: Final = 0.02
 _LAST_PAUSE: Final = 1.0
 _BUSY_AFTER: Final = 0.25
 _CLOSE_WITHIN: Final = 2.0
+_SETTLED_AFTER: Final = 0.2
+"""Seconds from a new registration to a query that finds what its transactions did not notify."""
 
 REGISTER: Final[LiteralString] = """
 -- db.waiter: register
@@ -66,7 +68,9 @@ class Waiter:
 
     No signal is lost between a query and the `wait` after it: the event is cleared before a query,
     never after it, and a waiter that was not registered during the last query lets its owner query
-    once more before it sleeps. Errors of the database are logged, and pauses then grow.
+    once more before it sleeps. A transaction that looked for waiters just before the registration,
+    and committed after that query, notified nobody: so the first sleep is short, and the owner
+    queries again. Errors of the database are logged, and pauses then grow.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Waiter:
         self._idle_at = time.monotonic()
         self._registered_at: float | None = None
         self._connection = 0  # the connection of the listener at the time of the registration
+        self._settled = True  # what was not notified because of a new registration was queried
         self._listed = False  # the row may exist, even if the answer was lost
 
     async def close(self) -> None:
@@ -115,8 +120,9 @@ class Waiter:
     async def wait(self) -> bool:
         """The last query found nothing: return when the owner should query again.
 
-        Returns at once after a new registration, because the last query ran without it. False if
-        only the time to poll has come: neither a notification nor a chance that one was missed.
+        Returns at once after a new registration, because the last query ran without it, and soon
+        at the next call, because of transactions that were about to commit. False if only the time
+        to poll has come: neither a notification nor a chance that one was missed.
         """
         event = self._signal()
         self._idle_at = time.monotonic()
@@ -130,13 +136,16 @@ class Waiter:
                 return await self.pause()
             if new:
                 event.clear()
+                self._settled = False
                 return True
-        notified = await signalled(event, self._poll * random.uniform(0.8, 1.2))
+        settling, self._settled = not self._settled, True
+        longest = min(self._poll, _SETTLED_AFTER) if settling else self._poll
+        notified = await signalled(event, longest * random.uniform(0.8, 1.2))
         if self._gather:
             await asyncio.sleep(self._gather)
             notified = notified or event.is_set()
             event.clear()
-        return notified
+        return notified or settling
 
     async def pause(self) -> bool:
         """Return when signalled, or after a short pause; used while notifications may be missing.
@@ -147,6 +156,10 @@ class Waiter:
             return True
         self._pause = min(self._pause * 2, _LAST_PAUSE)
         return False
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds, or when signalled; the owner queries then."""
+        await signalled(self._signal(), seconds)
 
     def found(self) -> None:
         """The last query found something: pauses are short again."""

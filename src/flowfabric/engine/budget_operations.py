@@ -6,6 +6,8 @@ from flowfabric.engine.budgets import (
     create_budget,
     get_budget_status,
     list_budgets,
+    list_held_back,
+    list_own_spend,
     list_spend,
     read_budget_usage_and_limits,
     record_spend,
@@ -15,13 +17,13 @@ from flowfabric.engine.budgets import (
     reset_budget,
     update_budget_limits,
 )
-from flowfabric.engine.operation import procedure, statement
+from flowfabric.engine.operation import procedure, statement, transaction
 
 
 class BudgetOperations:
     """A part of `Engine`, which says how each operation runs."""
 
-    create_budget = statement(create_budget.create_budget)
+    create_budget = transaction(create_budget.create_budget)
     update_budget_limits = procedure(update_budget_limits.update_budget_limits)
     report_usage = statement(report_usage.report_usage)
     report_usage_admin = statement(report_usage_admin.report_usage_admin)
@@ -31,6 +33,8 @@ class BudgetOperations:
     get_budget_status = statement(get_budget_status.get_budget_status)
     list_budgets = statement(list_budgets.list_budgets)
     list_spend = statement(list_spend.list_spend)
+    list_own_spend = statement(list_own_spend.list_own_spend)
+    list_held_back = statement(list_held_back.list_held_back)
     read_budget_usage_and_limits = statement(
         read_budget_usage_and_limits.read_budget_usage_and_limits
     )

@@ -60,6 +60,7 @@ from flowfabric.engine.joins import (
 )
 from flowfabric.engine.journal import (
     arm_compensation,
+    delay_with_entries,
     disarm_compensations,
     list_steps,
     read_compensation,
@@ -145,6 +146,7 @@ from flowfabric.engine.suspensions import (
     list_suspended,
     observe_signals,
     read_inbox,
+    read_question,
     read_waitpoint_token,
     read_waitpoints,
     send_signal,
@@ -298,6 +300,7 @@ class Engine(
     close_waitpoint = transaction(close_waitpoint.close_waitpoint)
     deliver_signal = noting(deliver_signal.deliver_signal, InvalidToken, note_failed_token)
     deliver_approval_signal = transaction(deliver_approval_signal.deliver_approval_signal)
+    read_question = noting(read_question.read_question, InvalidToken, note_failed_token)
     read_waitpoints = statement(read_waitpoints.read_waitpoints)
     read_waitpoint_token = statement(read_waitpoint_token.read_waitpoint_token)
     list_pending_waitpoints = statement(list_pending_waitpoints.list_pending_waitpoints)
@@ -307,6 +310,7 @@ class Engine(
 
     wait_for_entries = statement(wait_for_entries.wait_for_entries)
     record_entries = statement(record_entries.record_entries)
+    delay_with_entries = statement(delay_with_entries.delay_with_entries)
     read_journal = statement(read_journal.read_journal)
     restart_execution = transaction(restart_execution.restart_execution)
     arm_compensation = transaction(arm_compensation.arm_compensation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.engine.executions import (
+    count_by_state,
     count_claimable,
     count_expiring_leases,
     count_matching,
@@ -24,8 +25,10 @@ from flowfabric.engine.executions import (
     read_execution_context,
     read_execution_info,
     read_execution_state,
+    read_lease_expiries,
     read_namespaces,
     read_outcomes,
+    read_policy,
     read_total_attempt_count,
     resolve_execution_flow_id,
     search_executions,
@@ -40,8 +43,10 @@ class ExecutionReads:
     read_execution_state = statement(read_execution_state.read_execution_state)
     read_execution_info = statement(read_execution_info.read_execution_info)
     read_execution_context = statement(read_execution_context.read_execution_context)
+    read_policy = statement(read_policy.read_policy)
     get_execution_result = statement(get_execution_result.get_execution_result)
     read_namespaces = statement(read_namespaces.read_namespaces)
+    read_lease_expiries = statement(read_lease_expiries.read_lease_expiries)
     read_outcomes = statement(read_outcomes.read_outcomes)
     look_at_waits = statement(look_at_waits.look_at_waits)
     list_attempts = statement(list_attempts.list_attempts)
@@ -56,6 +61,7 @@ class ExecutionReads:
     get_execution_namespace = statement(get_execution_namespace.get_execution_namespace)
     resolve_execution_flow_id = statement(resolve_execution_flow_id.resolve_execution_flow_id)
     read_exec_core_fields = statement(read_exec_core_fields.read_exec_core_fields)
+    count_by_state = statement(count_by_state.count_by_state)
     count_claimable = statement(count_claimable.count_claimable)
     count_expiring_leases = statement(count_expiring_leases.count_expiring_leases)
     list_expired_leases = statement(list_expired_leases.list_expired_leases)

@@ -11,6 +11,8 @@ from flowfabric.engine.access.revoke_token import TokenRevoked
 from flowfabric.engine.activity.read_activity import Activity, ActivityStep
 from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
 from flowfabric.engine.budgets.list_budgets import BudgetPage
+from flowfabric.engine.budgets.list_held_back import HeldBack, HeldBackPage
+from flowfabric.engine.budgets.list_own_spend import OwnSpend
 from flowfabric.engine.budgets.list_spend import Spend
 from flowfabric.engine.budgets.read_budget_usage_and_limits import BudgetUsageAndLimits
 from flowfabric.engine.budgets.release_budget import BudgetReleased
@@ -32,12 +34,14 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent
+from flowfabric.engine.events.list_ended_leases import EndedLease
 from flowfabric.engine.events.list_events import EventPage
 from flowfabric.engine.events.list_events_of import MergedEvents
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.read_history import HistoryEntry, HistoryPage
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
+from flowfabric.engine.executions.count_by_state import LaneStates
 from flowfabric.engine.executions.count_expiring_leases import ExpiringLeases
 from flowfabric.engine.executions.count_matching import MatchCount
 from flowfabric.engine.executions.describe_execution import (
@@ -60,6 +64,7 @@ from flowfabric.engine.executions.look_at_waits import WaitsSeen
 from flowfabric.engine.executions.read_execution_context import ExecutionContext
 from flowfabric.engine.executions.read_execution_info import ExecutionInfo, StateVector
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+from flowfabric.engine.executions.read_policy import AppliedPolicy
 from flowfabric.engine.executions.search_executions import FoundExecution, Search, SearchPage
 from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember, MemberAdded
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
@@ -86,6 +91,7 @@ from flowfabric.engine.joins.read_window import ChildWindow
 from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
 from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
 from flowfabric.engine.journal.compensation import CompensationCall
+from flowfabric.engine.journal.delay_with_entries import Sleeper
 from flowfabric.engine.journal.entry import EntryWrite, JournalEntry
 from flowfabric.engine.journal.list_steps import RecordedStep, StepPage
 from flowfabric.engine.journal.read_journal import InboxSignal, Journal
@@ -154,6 +160,10 @@ from flowfabric.engine.streams.read_summary import StreamSummary
 from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
 from flowfabric.engine.suspensions.count_waitpoints_by_kid import KidUse
 from flowfabric.engine.suspensions.expire_suspension import SuspensionExpired, SuspensionNotExpired
+from flowfabric.engine.suspensions.list_closed_waitpoints import (
+    EndedWaitpoint,
+    EndedWaitpointPage,
+)
 from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpoint, OpenWaitpointPage
 from flowfabric.engine.suspensions.list_pending_waitpoints import (
     PendingWaitpoint,
@@ -163,6 +173,7 @@ from flowfabric.engine.suspensions.list_reviews import ReviewGroup
 from flowfabric.engine.suspensions.list_signals import SentSignal
 from flowfabric.engine.suspensions.list_suspended import SuspendedExecution, SuspendedPage
 from flowfabric.engine.suspensions.read_inbox import Inbox
+from flowfabric.engine.suspensions.read_question import GivenAnswer, Question
 from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
 from flowfabric.engine.suspensions.suspension import (
@@ -176,7 +187,7 @@ from flowfabric.engine.suspensions.suspension import (
     UsePending,
     WaitpointDetails,
 )
-from flowfabric.engine.suspensions.waitpoint import StoredSignal, Waitpoint
+from flowfabric.engine.suspensions.waitpoint import Waitpoint
 from flowfabric.engine.workers.find_unserved import Unserved
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.engine.workers.list_unserved_routes import UnservedRoute
@@ -202,40 +213,42 @@ from flowfabric.tokens import WaitpointToken
 # fmt: off
 __all__ = [
     "Activity", "ActivityStep", "Admission", "AllOf", "AlreadyMember", "AnyOf", "ApiToken",
-    "Append", "Appended", "Attempt", "Backfilled", "Blocked", "BudgetAlreadySatisfied",
-    "BudgetCreated", "BudgetLimitsChanged", "BudgetPage", "BudgetReleased", "BudgetReset",
-    "BudgetStatus", "BudgetUsageAndLimits", "BulkAction", "BulkArguments", "BulkPreview",
-    "BulkTarget", "BulkTargetPage", "Cancellation", "CancellationPolicy", "Cancelled",
-    "ChangedSchedule", "ChildWait", "ChildWindow", "ClaimGrant", "Claimant", "Claimed",
-    "ClaimedById", "ClosedWaitpoint", "CompensationCall", "Completed", "Completion",
-    "CompletionEvent", "Created", "CurrentAttempt", "CurrentLease", "CurrentSuspension",
-    "DatabaseConfig", "DelayRequest", "Delayed", "Duplicate", "EdgeAlreadyApplied", "EdgeApplied",
-    "EdgeGroupSnapshot", "EdgeSnapshot", "EdgeStaged", "Engine", "EntryWrite", "EventFilter",
+    "Append", "Appended", "AppliedPolicy", "Attempt", "Backfilled", "Blocked",
+    "BudgetAlreadySatisfied", "BudgetCreated", "BudgetLimitsChanged", "BudgetPage",
+    "BudgetReleased", "BudgetReset", "BudgetStatus", "BudgetUsageAndLimits", "BulkAction",
+    "BulkArguments", "BulkPreview", "BulkTarget", "BulkTargetPage", "Cancellation",
+    "CancellationPolicy", "Cancelled", "ChangedSchedule", "ChildWait", "ChildWindow", "ClaimGrant",
+    "Claimant", "Claimed", "ClaimedById", "ClosedWaitpoint", "CompensationCall", "Completed",
+    "Completion", "CompletionEvent", "Created", "CurrentAttempt", "CurrentLease",
+    "CurrentSuspension", "DatabaseConfig", "DelayRequest", "Delayed", "Duplicate",
+    "EdgeAlreadyApplied", "EdgeApplied", "EdgeGroupSnapshot", "EdgeSnapshot", "EdgeStaged",
+    "EndedLease", "EndedWaitpoint", "EndedWaitpointPage", "Engine", "EntryWrite", "EventFilter",
     "EventPage", "ExecutionBody", "ExecutionContext", "ExecutionId", "ExecutionInfo",
     "ExecutionOutcome", "ExecutionPage", "ExecutionPolicy", "ExecutionSnapshot", "ExpiredLease",
     "ExpiredLeaseCursor", "ExpiredLeasePage", "ExpiringLeases", "Explanation", "ExplanationReason",
     "ExponentialBackoff", "Failure", "FailureGroup", "FailureGroups", "FieldChange", "FixedBackoff",
     "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated", "FlowEligibility", "FlowExists",
     "FlowMember", "FlowPage", "FlowSnapshot", "FlowStates", "FlowStatus", "FlowSubmitted",
-    "FlowSummary", "FoundExecution", "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments",
-    "GrantNotFound", "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry", "HistoryPage",
-    "Inbox", "InboxSignal", "Join", "JoinPolicy", "JoinPolicySet", "Journal", "JournalEntry",
-    "KeyAlreadySeeded", "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList", "KidUse",
-    "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent", "LeaseHandle", "LeaseHandleKind",
-    "LeaseMarkedExpired", "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked", "MatchCount",
-    "MemberAdded", "MemberCounts", "MemberPage", "MemberPromoted", "MergedEvents", "NewEdge",
-    "NewExecution", "NewFlow", "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable",
-    "NotRevokedReason", "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint",
-    "OpenWaitpointPage", "OperatorEvent", "PartitionConfig", "PartitionKey", "PartitionRotation",
-    "PendingWaitpoint", "PendingWaitpointPage", "PriorityChanged", "Quorum", "QuotaKey",
+    "FlowSummary", "FoundExecution", "Frame", "FrameId", "Fresh", "Gauges", "GivenAnswer",
+    "GrantArguments", "GrantNotFound", "GrantedClaim", "GroupId", "HardBreach", "HeldBack",
+    "HeldBackPage", "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal", "Join", "JoinPolicy",
+    "JoinPolicySet", "Journal", "JournalEntry", "KeyAlreadySeeded", "KeyRotated", "KeySeeded",
+    "KeyUnchanged", "KidList", "KidUse", "LaneChanged", "LaneCount", "LanePage", "LaneStates",
+    "Lease", "LeaseEvent", "LeaseHandle", "LeaseHandleKind", "LeaseMarkedExpired",
+    "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked", "MatchCount", "MemberAdded",
+    "MemberCounts", "MemberPage", "MemberPromoted", "MergedEvents", "NewEdge", "NewExecution",
+    "NewFlow", "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable", "NotRevokedReason",
+    "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint", "OpenWaitpointPage",
+    "OperatorEvent", "OwnSpend", "PartitionConfig", "PartitionKey", "PartitionRotation",
+    "PendingWaitpoint", "PendingWaitpointPage", "PriorityChanged", "Question", "Quorum", "QuotaKey",
     "QuotaLimits", "QuotaPolicy", "QuotaPolicyCreated", "ReasonCode", "ReclaimCapExceeded",
     "ReclaimGrant", "RecordedStep", "Released", "ReleasedAfterTrouble", "ReplayMember", "Replayed",
     "ReplayedFlow", "RestartedExecution", "ResumePolicy", "Resumed", "RetryPolicy",
     "RetryScheduled", "ReviewGroup", "SatisfiedAlready", "SavedQuery", "Schedule",
     "ScheduleDefinition", "ScheduleDiff", "ScheduleExplanation", "ScheduleFire", "SchedulePage",
     "ScheduleReason", "ScheduleSpec", "Search", "SearchPage", "SentSignal", "ServedElsewhere",
-    "SessionOpened", "SignalAccepted", "SignalDuplicate", "SignalEvent", "SoftBreach", "Spend",
-    "StateVector", "StepPage", "StillClaimed", "StoredSignal", "StoredToken", "StreamPage",
+    "SessionOpened", "SignalAccepted", "SignalDuplicate", "SignalEvent", "Sleeper", "SoftBreach",
+    "Spend", "StateVector", "StepPage", "StillClaimed", "StoredToken", "StreamPage",
     "StreamSummary", "Subscription", "SuspendRequest", "Suspended", "SuspendedExecution",
     "SuspendedPage", "Suspension", "SuspensionExpired", "SuspensionNotExpired", "TerminalFailed",
     "TimeoutPolicy", "TokenCreated", "TokenRevoked", "Triggered", "Trim", "Trouble", "Unblocked",

@@ -22,7 +22,7 @@ from flowfabric.engine.quotas import (
 class QuotaOperations:
     """A part of `Engine`, which says how each operation runs."""
 
-    create_quota_policy = statement(create_quota_policy.create_quota_policy)
+    create_quota_policy = transaction(create_quota_policy.create_quota_policy)
     update_quota_policy = transaction(update_quota_policy.update_quota_policy)
     delete_quota_policy = transaction(delete_quota_policy.delete_quota_policy)
     get_quota_policy = statement(get_quota_policy.get_quota_policy)

@@ -131,6 +131,7 @@ class ValidationError(EngineError):
             "handle_from_other_backend",
             "invalid_blocking_reason",
             "invalid_capabilities",
+            "invalid_cursor",
             "invalid_dependency",
             "invalid_grace_ms",
             "invalid_input",
@@ -158,9 +159,13 @@ class ValidationError(EngineError):
 
 
 def invalid_input(field: str, value: object, why: str) -> ValidationError:
-    """A `ValidationError` that names the field, the value unless it is None, and the rule."""
+    """A `ValidationError` that names the field, the value unless it is None, and the rule.
+
+    Of a cursor the code is `invalid_cursor`: a program with an old one begins the list anew.
+    """
     given = "" if value is None else f" {value!r}"
-    return ValidationError("invalid_input", f"{field}{given} {why}", field=field)
+    code = "invalid_cursor" if field == "cursor" else "invalid_input"
+    return ValidationError(code, f"{field}{given} {why}", field=field)
 
 
 class Unavailable(EngineError):
@@ -190,6 +195,17 @@ class PermissionDenied(Unavailable):
         super().__init__(operation, why)
         self.args = (why,)  # the name of a statement says nothing to the user of a role
         self.code = "permission_denied"
+
+
+class NeedsDatabase(Unavailable):
+    """The operation needs a connection to the database itself, and there is only one to a server.
+
+    Another try finds the same: use a client or a worker that is given the address of the database.
+    """
+
+    def __init__(self, operation: str, why: str) -> None:
+        super().__init__(operation, why)
+        self.code = "needs_database"
 
 
 class ResourceExhausted(EngineError):

@@ -39,10 +39,16 @@ class StaleView(Contention):
     retry_class = RetryClass.TERMINAL
 
     def __init__(
-        self, execution_id: ExecutionId, *, seen_at: datetime, changed_at: datetime
+        self,
+        entity: str,
+        name: object,
+        *,
+        seen_at: datetime | None = None,
+        changed_at: datetime | None = None,
     ) -> None:
-        super().__init__(f"execution {execution_id} has changed since it was read")
-        self.execution_id, self.seen_at, self.changed_at = execution_id, seen_at, changed_at
+        super().__init__(f"{entity} {name} has changed since it was read")
+        self.entity, self.name = entity, name
+        self.seen_at, self.changed_at = seen_at, changed_at
 
 
 class ExecutionNotActive(Contention):

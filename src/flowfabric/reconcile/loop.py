@@ -46,13 +46,15 @@ async def reconcile(
     instance: str,
     listener: Listener,
     sweeps: Sequence[Sweep] = SWEEPS,
+    *,
+    on_look: Callable[[], None] | None = None,
 ) -> None:
     """Run the sweeps that are due, whenever it is the turn of this process; until cancelled.
 
     One process of a fleet sweeps, one takes over as soon as the first is gone, and the others ask
     in turn whether they are needed. A failure is logged, and the sweep runs again when due. The
     session of the listener ends with this process, and so does its role. The process that sweeps
-    looks at once when schedules are changed.
+    looks at once when schedules are changed. `on_look` is called after every look.
     """
     async with asyncio.TaskGroup() as group:
         sweeping = _Sweeping(pool, sweeps, group)
@@ -63,6 +65,8 @@ async def reconcile(
                     await asyncio.sleep(_CONNECTS_WITHIN)
                 while True:
                     look = await _look(pool, instance, listener.session_pid, sweeping)
+                    if on_look is not None:
+                        on_look()
                     sweeps_now = isinstance(look, Look) and look.standby is False
                     await _sleep(_seconds_until_next(look), changed if sweeps_now else None)
         finally:

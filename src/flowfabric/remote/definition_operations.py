@@ -22,6 +22,7 @@ from flowfabric.engine.budgets import (
     update_budget_limits,
 )
 from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR
 from flowfabric.engine.quotas import (
     check_admission,
     delete_quota_policy,
@@ -128,9 +129,12 @@ class DefinitionOperations:
         scope_type: str = "global",
         scope_id: str = "",
         enforcement_mode: EnforcementMode | str = EnforcementMode.STRICT,
+        on_hard_limit: str = "fail",
+        on_soft_limit: str = "warn",
         reset_interval: float | timedelta = 0,
+        actor: str = DEFAULT_ACTOR,
     ) -> BudgetCreated | BudgetAlreadySatisfied:
-        """As `Engine.create_budget`."""
+        """As `Engine.create_budget`, by the caller of the server."""
         every = reset_interval
         body: dict[str, Any] = {
             "budget_id": str(budget_id),
@@ -139,6 +143,8 @@ class DefinitionOperations:
             "scope_type": scope_type,
             "scope_id": scope_id,
             "enforcement_mode": enforcement_mode,
+            "on_hard_limit": on_hard_limit,
+            "on_soft_limit": on_soft_limit,
             "reset_interval": every.total_seconds() if isinstance(every, timedelta) else every,
         }
         _, data = await self.transport.call(Request(method="POST", path="/v1/budgets", body=body))
@@ -168,8 +174,9 @@ class DefinitionOperations:
         *,
         namespace: str = "default",
         now: datetime | None = None,
+        actor: str = DEFAULT_ACTOR,
     ) -> QuotaPolicyCreated:
-        """As `Engine.create_quota_policy`, at the time of the server."""
+        """As `Engine.create_quota_policy`, at the time and by the caller of the server."""
         named = {"quota_policy_id": limit} if isinstance(limit, UUID) else {"name": limit}
         body = {**named, "limits": _LIMITS.dumped(limits), "namespace": namespace}
         _, data = await self.transport.call(Request(method="POST", path="/v1/quotas", body=body))

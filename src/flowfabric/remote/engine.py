@@ -49,7 +49,7 @@ from flowfabric.engine.suspensions.send_signal import NewSignal, SignalAnswer
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
 from flowfabric.engine.workers import list_workers
 from flowfabric.engine.workers.find_unserved import Unserved
-from flowfabric.errors import EngineError, Unavailable
+from flowfabric.errors import EngineError, NeedsDatabase
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import epoch_ms, instant
 from flowfabric.remote.address import ServerAddress
@@ -67,6 +67,10 @@ _READ: Final = Wanted("out", packed=True, read=True)
 _SIGNALS: Final = form(list[SignalAccepted | SignalDuplicate | EngineError], _READ)
 _NEW_SIGNAL: Final = form(NewSignal, Wanted("in", packed=True))
 _ROTATED: Final = form(KeyRotated | KeyUnchanged, _READ)
+
+
+class _SignalAnswers(msgspec.Struct, frozen=True):
+    results: _SIGNALS.wire  # type: ignore[valid-type]
 
 
 class _Info(msgspec.Struct, frozen=True):
@@ -133,7 +137,8 @@ class RemoteEngine(ExecutionOperations, WorkOperations, DefinitionOperations):
         """As `Engine.send_signals`."""
         body = {"signals": [_NEW_SIGNAL.dumped(each) for each in signals]}
         _, data = await self.transport.call(Request(method="POST", path="/v1/signals", body=body))
-        return _SIGNALS.loaded(msgspec.msgpack.decode(data)["results"])
+        answer: Any = msgspec.msgpack.decode(data, type=_SignalAnswers)
+        return _SIGNALS.loaded(answer.results)
 
     async def send_signal(self, signal: NewSignal) -> SignalAnswer:
         """As `Engine.send_signal`."""
@@ -246,7 +251,7 @@ class RemoteEngine(ExecutionOperations, WorkOperations, DefinitionOperations):
     ) -> int:
         """As `Engine.trim_retention`, without partition and tag."""
         if trim.partition is not None or trim.tag is not None:
-            raise Unavailable("trim_retention", "partition and tag cannot be given over HTTP")
+            raise NeedsDatabase("trim_retention", "partition and tag cannot be given over HTTP")
         kept = trim.retention
         body = {
             "retention": kept if isinstance(kept, int | float) else kept.total_seconds(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
@@ -12,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.api.forms import Wanted, form
+from flowfabric.api.packed_ids import pack_ids
 from flowfabric.engine.events import read_history
 from flowfabric.engine.executions import (
     explain_execution,
@@ -29,7 +31,7 @@ from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.joins import read_upstream_results
 from flowfabric.engine.journal import list_steps, read_compensation
 from flowfabric.engine.lifecycle import create_unique_execution, debounce_execution
-from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
+from flowfabric.engine.lifecycle.create_execution import Created, Creation, NewExecution
 from flowfabric.engine.operators import (
     cancel_execution,
     change_priority,
@@ -46,7 +48,7 @@ from flowfabric.engine.operators import (
 from flowfabric.errors import EngineError, NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import JoinPolicy
-from flowfabric.remote.row import remote
+from flowfabric.remote.row import if_match_of, remote
 from flowfabric.remote.transport import Request, Transport
 from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
 
@@ -65,6 +67,11 @@ _EDGE: Final = form(NewEdge, _GIVEN)
 _POLICIES: Final = form(Mapping[ExecutionId, JoinPolicy], _GIVEN)
 _SUBMITTED: Final = form(FlowSubmitted | FlowCancelAccepted, _READ)
 _FLOW_CANCELLED: Final = form(FlowCancelAccepted | FlowAlreadyCancelled, _READ)
+
+
+class _CreationsAnswer(msgspec.Struct, frozen=True):
+    results: _CREATIONS.wire  # type: ignore[valid-type]
+    all_created: bool = False
 
 
 class _OutcomesAnswer(msgspec.Struct, frozen=True):
@@ -89,12 +96,36 @@ class _FlowOutcomes(msgspec.Struct, frozen=True):
     items: list[_FlowOutcome]
 
 
+_CREATIONS_ANSWER: Final = msgspec.msgpack.Decoder(_CreationsAnswer)
 _OUTCOMES_ANSWER: Final = msgspec.msgpack.Decoder(_OutcomesAnswer)
 
 
 def new_execution(new: NewExecution) -> dict[str, Any]:
     """The members of an execution to create."""
     return {name: each for name, each in _NEW.dumped(new).items() if each is not None}
+
+
+_SHAPE: Final = attrgetter(
+    *(
+        name
+        for name in NewExecution.__struct_fields__
+        if name not in ("execution_id", "input_payload")
+    )
+)
+"""All of an execution but id and payload."""
+
+
+def _batch(executions: Sequence[NewExecution]) -> dict[str, Any]:
+    """The members of a batch. If all are alike, as usual, what they share is said once."""
+    first, *others = executions
+    shape = _SHAPE(first)
+    if any(_SHAPE(each) != shape for each in others):
+        return {"executions": [new_execution(each) for each in executions]}
+    alike = {
+        "ids_base64": pack_ids([each.execution_id for each in others]),
+        "inputs_base64": [each.input_payload for each in others],
+    }
+    return {"executions": [new_execution(first)], "alike": alike}
 
 
 class ExecutionOperations:
@@ -123,15 +154,17 @@ class ExecutionOperations:
     async def _create(
         self, executions: Sequence[NewExecution], *, fresh: bool, apart: bool
     ) -> list[Creation]:
-        body = {
-            "executions": [new_execution(each) for each in executions],
-            "fresh": fresh,
-            "apart": apart,
-        }
+        body = {**_batch(executions), "fresh": fresh, "apart": apart, "brief": True}
         _, data = await self.transport.call(
             Request(method="POST", path="/v1/executions/batch", body=body)
         )
-        return _CREATIONS.loaded(msgspec.msgpack.decode(data)["results"])
+        answer: Any = _CREATIONS_ANSWER.decode(data)
+        if answer.all_created:
+            waiting = PublicState.WAITING
+            return [
+                Created(execution_id=each.execution_id, public_state=waiting) for each in executions
+            ]
+        return _CREATIONS.loaded(answer.results)
 
     create_unique_executions = remote(
         create_unique_execution.create_unique_executions,
@@ -324,6 +357,7 @@ class ExecutionOperations:
         grace: float | timedelta = 30.0,
         requester: str = "operator",
         wait: float | timedelta | None = MAX_WAIT,
+        expected_last_mutation_at: datetime | None = None,
     ) -> FlowCancelAccepted | FlowAlreadyCancelled:
         """As `Engine.cancel_flow`; the answer waits for at most 30 seconds."""
         seconds = _seconds(wait or 0.0)
@@ -335,7 +369,17 @@ class ExecutionOperations:
         }
         path = _F.replace("{flow_id}", str(flow_id)) + "/cancel"
         _, data = await self.transport.call(
-            Request(method="POST", path=path, body=body, wait=min(seconds, MAX_WAIT))
+            Request(
+                method="POST",
+                path=path,
+                body=body,
+                if_match=(
+                    None
+                    if expected_last_mutation_at is None
+                    else if_match_of(expected_last_mutation_at)
+                ),
+                wait=min(seconds, MAX_WAIT),
+            )
         )
         decoded = msgspec.msgpack.decode(data, type=_FLOW_CANCELLED.wire)
         return _FLOW_CANCELLED.loaded(decoded)

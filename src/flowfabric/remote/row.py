@@ -12,6 +12,7 @@ import inspect
 import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -20,8 +21,9 @@ import msgspec
 
 from flowfabric.api.forms import Wanted, form
 from flowfabric.api.leaves import Form
-from flowfabric.errors import NotFound, Unavailable
+from flowfabric.errors import NeedsDatabase, NotFound
 from flowfabric.ids import clean_text
+from flowfabric.instants import epoch_ms
 from flowfabric.remote.transport import Request, Transport
 
 P = ParamSpec("P")
@@ -29,8 +31,14 @@ T = TypeVar("T")
 
 _IN: Final = Wanted("in", packed=True)
 _OUT: Final = Wanted("out", packed=True, read=True)
-_SERVERS: Final = frozenset({"actor", "partitions", "requester", "registered_by", "fresh"})
-"""Parameters that the server knows better: the caller is the one of the token."""
+_SERVERS: Final = frozenset(
+    {"actor", "partitions", "requester", "registered_by", "fresh", "namespaces"}
+)
+"""Parameters that the server knows better: caller and namespaces are those of the token."""
+
+
+_VERSIONS: Final = frozenset({"expected_last_mutation_at", "expected_version"})
+"""Parameters that say which version was read: `If-Match`."""
 
 
 class Caller(Protocol):
@@ -94,25 +102,36 @@ class RemoteRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def forms(self) -> dict[str, Form]:
-        unused = _SERVERS | self.dropped | {name for name, one in self.names.items() if not one}
+        unused = (
+            _SERVERS
+            | _VERSIONS
+            | self.dropped
+            | {name for name, one in self.names.items() if not one}
+        )
         names = self.signature.parameters
         return {name: _given(self.hints[name]) for name in names if name not in unused}
 
     def request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
-        """The request with these arguments; raises `Unavailable` for one that no route takes."""
+        """The request with these arguments; raises `NeedsDatabase` for one that no route takes."""
         bound = self.signature.bind(*args, **kwargs).arguments
         path, query = self.path, list[tuple[str, str]]()
         body: dict[str, Any] = {}
+        if_match: str | None = None
         for name, value in bound.items():
             if name in _SERVERS or name in self.dropped:
                 continue
             if value is None and name not in self.nulls:
                 continue
+            if name in _VERSIONS and value is not None:
+                if_match = if_match_of(value)
+                continue
             member = self.names.get(name, name)
             if member == "":
                 default = self.signature.parameters[name].default
                 if value != default:
-                    raise Unavailable(self.operation.__name__, f"{name} cannot be given over HTTP")
+                    raise NeedsDatabase(
+                        self.operation.__name__, f"{name} cannot be given over HTTP"
+                    )
                 continue
             dumped = self.forms[name].dumped(value)
             if "{" + member + "}" in path:
@@ -129,6 +148,7 @@ class RemoteRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             path=path,
             query=query,
             body=body if has_body else None,
+            if_match=if_match,
             reads=self.reads or self.method == "GET",
         )
 
@@ -175,6 +195,11 @@ class RemoteRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if self.raised and isinstance(error, refusals):
                 return error
             raise
+
+
+def if_match_of(version: datetime | str) -> str:
+    """The header that names the version."""
+    return f'"{version if isinstance(version, str) else format(epoch_ms(version), "x")}"'
 
 
 def remote(

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -58,6 +59,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     query: Sequence[tuple[str, str]] = ()
     body: Mapping[str, Any] | None = None
+    if_match: str | None = None
+    """The version that the change is meant for."""
     wait: float = 0.0
     """For how many seconds the server may wait before it answers."""
     reads: bool = False
@@ -113,6 +116,8 @@ class Transport:
         session = self._session(waits=request.wait > 0)
         total = self.address.request_timeout + request.wait
         headers = {"accept": _MSGPACK}
+        if request.if_match is not None:
+            headers["if-match"] = request.if_match
         data = None
         if request.body is not None:
             headers["content-type"] = _MSGPACK
@@ -169,8 +174,6 @@ class Transport:
             raise TransportError(f"GET {path} at {self.address.url}: {_text(error)}") from None
 
     def _url(self, request: Request) -> Any:
-        from urllib.parse import urlencode
-
         from yarl import URL
 
         query = f"?{urlencode(request.query)}" if request.query else ""
@@ -200,7 +203,8 @@ class Transport:
         except ImportError:
             why = "a server is called by aiohttp: pip install 'flowfabric[http]'"
             raise ConfigError("server", "url", why) from None
-        headers = {"user-agent": f"flowfabric/{__version__}"}
+        # To compress a batch takes longer than to send it, on either side.
+        headers = {"user-agent": f"flowfabric/{__version__}", "accept-encoding": "identity"}
         if self.address.token is not None:
             headers["authorization"] = f"Bearer {self.address.token}"
         context: ssl.SSLContext | bool = True
@@ -215,7 +219,7 @@ class Transport:
         return aiohttp.ClientSession(
             connector=connector,
             headers=headers,
-            trust_env=True,
+            proxy=_proxy_of_environment(self.address.url),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -230,6 +234,19 @@ class Transport:
                 theirs,
                 __version__,
             )
+
+
+def _proxy_of_environment(url: str) -> str | None:
+    """The proxy that `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` name for the server.
+
+    The session asks once: aiohttp itself would ask in a thread before each request.
+    """
+    from urllib.request import getproxies, proxy_bypass
+
+    server = urlsplit(url)
+    if server.hostname is not None and proxy_bypass(server.hostname):
+        return None
+    return getproxies().get(server.scheme)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -24,7 +24,6 @@ from flowfabric.engine.journal import (
 )
 from flowfabric.engine.lifecycle import (
     cancel,
-    complete,
     delay,
     fail,
     find_lost_leases,
@@ -36,6 +35,7 @@ from flowfabric.engine.lifecycle import (
     wait_children,
 )
 from flowfabric.engine.lifecycle.claim import Claimant
+from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.engine.streams.append_frame import Append, Appended
 from flowfabric.engine.suspensions import (
@@ -49,13 +49,15 @@ from flowfabric.engine.suspensions import (
 from flowfabric.engine.workers import heartbeat_worker, register_worker
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.engine.workers.mark_worker_dead import STOPPED, WorkerMarkedDead
-from flowfabric.errors import EngineError
+from flowfabric.errors import EngineError, Refusal
 from flowfabric.remote.row import remote
 from flowfabric.remote.transport import Request, Transport
 
 _W: Final = "POST /v1/work"
 _READ: Final = Wanted("out", packed=True, read=True)
 _GIVEN: Final = Wanted("in", packed=True)
+_COMPLETIONS: Final = form(list[Completion], _GIVEN)
+_COMPLETED: Final = form(list[Completed | Refusal], _READ)
 _CLAIMED: Final = form(list[Claimed], _READ)
 _APPENDS: Final = form(list[Append], _GIVEN)
 
@@ -63,6 +65,11 @@ _APPENDS: Final = form(list[Append], _GIVEN)
 class _ClaimAnswer(msgspec.Struct, frozen=True):
     executions: _CLAIMED.wire  # type: ignore[valid-type]
     waited: float = 0.0
+
+
+class _CompletedAnswer(msgspec.Struct, frozen=True):
+    results: _COMPLETED.wire  # type: ignore[valid-type]
+    all_completed: bool = False
 
 
 class _Signalled(msgspec.Struct, frozen=True):
@@ -74,6 +81,7 @@ class _More(msgspec.Struct, frozen=True):
 
 
 _CLAIMS: Final = msgspec.msgpack.Decoder(_ClaimAnswer)
+_COMPLETED_ANSWER: Final = msgspec.msgpack.Decoder(_CompletedAnswer)
 _APPENDED: Final = form(list[Appended], _READ)
 _REFUSED: Final = form(EngineError, _READ)
 
@@ -144,7 +152,18 @@ class WorkOperations:
         names={"leases": "handles"},
         reads=True,
     )
-    complete = remote(complete.complete, f"{_W}/complete", answer="results")
+
+    async def complete(self, completions: Sequence[Completion]) -> list[Completed | Refusal]:
+        """As `Engine.complete`."""
+        body = {"completions": _COMPLETIONS.dumped(completions), "brief": True}
+        _, data = await self.transport.call(
+            Request(method="POST", path="/v1/work/complete", body=body)
+        )
+        answer: Any = _COMPLETED_ANSWER.decode(data)
+        if answer.all_completed:
+            return [Completed(execution_id=each.lease.execution_id) for each in completions]
+        return _COMPLETED.loaded(answer.results)
+
     fail = remote(fail.fail, f"{_W}/fail", answer="results", cleans=True)
     delay = remote(delay.delay, f"{_W}/delay", answer="results")
     cancel = remote(cancel.cancel, f"{_W}/cancel", answer="results", cleans=True)

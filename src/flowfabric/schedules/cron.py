@@ -47,6 +47,14 @@ def next_wall(cron: str, wall: datetime) -> datetime | None:
         return None
 
 
+def cron_words(cron: str) -> str:
+    """What the expression means, in English; the expression itself if there are no words."""
+    try:
+        return CronSim(ALIASES.get(cron.lower(), cron), _ANY_TIME).explain()
+    except _INVALID:
+        return cron
+
+
 def is_fixed_time(cron: str) -> bool:
     """Does it name hours and minutes, so that it means times of a clock and not a rhythm?"""
     *_, minute, hour, _, _, _ = ALIASES.get(cron.lower(), cron).split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -17,12 +18,19 @@ from flowfabric.states import ScheduleSpecKind
 SHORTEST_MS: Final = 1000
 """The shortest interval."""
 DEFAULT_TZ: Final = "UTC"
+_FIELDS: Final = {
+    ScheduleSpecKind.CRON: ("cron", ("tz",)),
+    ScheduleSpecKind.INTERVAL: ("every", ("anchor",)),
+    ScheduleSpecKind.ONCE: ("at", ()),
+}
+"""The field that each kind needs, and those that it may have."""
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     """When a schedule fires. `spec_of` makes and checks one; the fields are those that are stored.
 
-    An interval without an anchor gets one when it is stored.
+    An interval without an anchor gets one when it is stored. One that was made otherwise is checked
+    when it is stored, by `check_spec`.
     """
 
     spec_kind: ScheduleSpecKind
@@ -80,3 +88,24 @@ def spec_of(
         )
     assert at is not None
     return ScheduleSpec(spec_kind=ScheduleSpecKind.ONCE, at=check_instant(at, field="at"))
+
+
+@lru_cache(maxsize=1024)
+def check_spec(spec: ScheduleSpec) -> None:
+    """Raise `ValidationError` unless the fields go together and `spec_of` would take them."""
+    needed, allowed = _FIELDS[spec.spec_kind]
+    for field in ("cron", "every", "at", "tz", "anchor"):
+        value: object = getattr(spec, field)
+        is_given = value != DEFAULT_TZ if field == "tz" else value is not None
+        if is_given and field not in (needed, *allowed):
+            shown = value if isinstance(value, str) else str(value)
+            raise invalid_input(field, shown, f"does not go with spec_kind {spec.spec_kind.value}")
+    if getattr(spec, needed) is None:
+        raise invalid_input(needed, None, f"is missing: spec_kind is {spec.spec_kind.value}")
+    spec_of(
+        cron=spec.cron,
+        tz=None if spec.cron is None else spec.tz,
+        every=spec.every,
+        at=spec.at,
+        starts=spec.anchor,
+    )

@@ -7,6 +7,7 @@ app        `app(engine)`: the ASGI application
 endpoint   from a request to the answer of its route, or to a problem
 services   what the requests of a process share: waiters, gathered submits, the drain
 access     principals, tokens, hosts and origins
+plain_claims  claims after whose outcomes nothing else has to go on
 limits     how much a token may ask for, and what a body may contain
 problems   refusals of the server itself
 sse        server-sent events

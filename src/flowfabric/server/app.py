@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from itertools import chain
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 from starlette.routing import BaseRoute, Mount, Router
@@ -18,7 +20,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.server.access.origins import check_host, check_origin
 from flowfabric.server.access.principal import LOCAL, Principal
-from flowfabric.server.asgi import AsgiScope, Disconnected, Receive, Send, send_answer
+from flowfabric.server.asgi import AsgiScope, Disconnected, Receive, Send, Sender, send_answer
 from flowfabric.server.cors import cors_headers, is_preflight
 from flowfabric.server.endpoint import Endpoint, clock, problem_answer
 from flowfabric.server.limits import MAX_HEADERS, MAX_URL
@@ -31,6 +33,9 @@ from flowfabric.states import Scope
 from flowfabric.version import __version__
 
 log: Final = logging.getLogger("flowfabric.server")
+_PROCESS: Final = secrets.token_hex(8)
+_NUMBERS: Final = itertools.count(secrets.randbelow(1 << 20))
+"""Together the ids of requests that bring none: unique, and made without asking the system."""
 _REQUEST_ID: Final = re.compile(rb"[\w-]{1,64}")
 PUBLIC: Final = frozenset(
     route.path for route in ROUTES if route.scope is Scope.PUBLIC and "{" not in route.path
@@ -58,11 +63,12 @@ class RequestState:
         self.services, self.request_headers = services, headers
         self.principal: Principal = LOCAL
         self.template = "unknown"
-        given = headers.get(b"x-request-id", b"")
-        self.request_id = (
-            given.decode() if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
-        )
-        self._extra = cors_headers(headers, services.settings)
+        given = headers.get(b"x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            self.request_id = given.decode()
+        else:
+            self.request_id = f"req_{_PROCESS}{next(_NUMBERS):08x}"
+        self._extra = cors_headers(headers, services.settings) if b"origin" in headers else {}
 
     def headers(self, more: Mapping[str, str]) -> dict[str, str]:
         """The headers of an answer."""
@@ -79,9 +85,9 @@ class Application:
     """Answers every request: by its route, or with a problem."""
 
     def __init__(
-        self, services: Services, router: Router, mounted: Mapping[str, Mounted] | None = None
+        self, services: Services, table: RoutingTable, mounted: Mapping[str, Mounted] | None = None
     ) -> None:
-        self.services, self._router = services, router
+        self.services, self._table = services, table
         self.mounted = mounted or {}
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -92,35 +98,30 @@ class Application:
             return
         state = RequestState(self.services, dict(scope["headers"]))
         scope["ff"] = state
-        began, status = clock(), [0]
-
-        async def noting(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                status[0] = message["status"]
-            await send(message)
-
+        began, sender = clock(), Sender(scope, send)
         try:
-            await self._guarded(state, scope, receive, noting)
+            await self._guarded(state, scope, receive, sender)
         except Disconnected:
-            status[0] = 499
+            sender.status = 499
         except (FlowFabricError, RequestProblem) as error:
-            await _send_problem(state, error, status[0], noting)
+            await _send_problem(state, error, sender)
         except Exception:
             log.exception("request %s failed", state.request_id)
             error = RequestProblem("internal", f"see the log of the server: {state.request_id}")
-            await _send_problem(state, error, status[0], noting)
+            await _send_problem(state, error, sender)
         finally:
             seconds = clock() - began
-            count_request(scope["method"], state.template, status[0], seconds)
-            log.debug(
-                "%s %s %s %.1f ms %s %s",
-                scope["method"],
-                state.template,
-                status[0],
-                seconds * 1000,
-                state.principal.label,
-                state.request_id,
-            )
+            count_request(scope["method"], state.template, sender.status, seconds)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug(
+                    "%s %s %s %.1f ms %s %s",
+                    scope["method"],
+                    state.template,
+                    sender.status,
+                    seconds * 1000,
+                    state.principal.label,
+                    state.request_id,
+                )
 
     async def _guarded(
         self, state: RequestState, scope: AsgiScope, receive: Receive, send: Send
@@ -128,7 +129,7 @@ class Application:
         headers, settings = state.request_headers, self.services.settings
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_URL:
             raise RequestProblem("uri_too_long", f"a URL may have {MAX_URL} bytes")
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
+        if sum(map(len, chain.from_iterable(scope["headers"]))) > MAX_HEADERS:
             raise RequestProblem("headers_too_large", f"headers may have {MAX_HEADERS} bytes")
         check_host(headers, settings)
         if is_preflight(scope["method"], headers, settings):
@@ -149,7 +150,7 @@ class Application:
         if path not in PUBLIC and not path.startswith(_PUBLIC_PREFIXES):
             authenticator = self.services.authenticator
             state.principal = await authenticator.principal(headers.get(b"authorization"))
-        await self._router(scope, receive, send)
+        await self._table(scope, receive, send)
 
     async def close(self) -> None:
         """Streams and waits end, here and in what is mounted; the engine stays open."""
@@ -166,10 +167,10 @@ class Application:
 
 
 async def _send_problem(
-    state: RequestState, error: FlowFabricError | RequestProblem, sent: int, send: Send
+    state: RequestState, error: FlowFabricError | RequestProblem, send: Sender
 ) -> None:
     status, members, headers = problem_answer(error, state.request_id)
-    if sent:  # the answer has begun: only the connection can say that it is not complete
+    if send.status:  # the answer has begun: only the connection can say that it is not complete
         raise error
     headers = {**headers, "content-type": MEDIA_TYPE, "cache-control": "no-store"}
     await send_answer(send, status, msgspec.json.encode(members), state.headers(headers))
@@ -179,29 +180,45 @@ async def _no_route(scope: AsgiScope, receive: Receive, send: Send) -> None:
     raise RequestProblem("route_not_found", "there is no such route")
 
 
-def router(routes: tuple[Route, ...] = ROUTES) -> Router:
-    """One mount for each noun, so that few patterns are compared; static paths come first."""
-    paths: dict[str, dict[str, Route]] = {}
-    for each in routes:
-        methods = paths.setdefault(each.path, {})
-        if each.method in methods:
-            raise TypeError(f"{each.method} {each.path} is there twice")
-        methods[each.method] = each
-    collections: list[BaseRoute] = []
-    mounted: dict[str, list[BaseRoute]] = {}
-    for path in sorted(paths, key=_order):
-        endpoint = Endpoint(paths[path])
-        segments = path.split("/")
-        if len(segments) <= 3:
-            collections.append(Path(path, endpoint))
-        else:
+class RoutingTable:
+    """Finds the endpoint of a path: by the whole path, unless it has parameters.
+
+    Those with parameters are in one mount for each noun, so that few patterns are compared.
+    """
+
+    def __init__(self, routes: tuple[Route, ...] = ROUTES) -> None:
+        paths: dict[str, dict[str, Route]] = {}
+        for each in routes:
+            methods = paths.setdefault(each.path, {})
+            if each.method in methods:
+                raise TypeError(f"{each.method} {each.path} is there twice")
+            methods[each.method] = each
+        self._endpoints: dict[str, Endpoint] = {}
+        mounted: dict[str, list[BaseRoute]] = {}
+        others: list[BaseRoute] = []
+        for path in sorted(paths, key=_order):
+            endpoint = Endpoint(paths[path])
+            if "{" not in path:
+                self._endpoints[path] = endpoint
+                continue
+            segments = path.split("/")
+            if len(segments) <= 3:
+                others.append(Path(path, endpoint))
+                continue
             prefix, rest = "/".join(segments[:3]), "/" + "/".join(segments[3:])
             mounted.setdefault(prefix, []).append(Path(rest, endpoint))
-    mounts = [
-        Mount(prefix, app=Router(found, redirect_slashes=False, default=_no_route))
-        for prefix, found in mounted.items()
-    ]
-    return Router([*collections, *mounts], redirect_slashes=False, default=_no_route)
+        mounts = [
+            Mount(prefix, app=Router(found, redirect_slashes=False, default=_no_route))
+            for prefix, found in mounted.items()
+        ]
+        self._router = Router([*mounts, *others], redirect_slashes=False, default=_no_route)
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["path"])
+        if endpoint is None:
+            await self._router(scope, receive, send)
+        else:
+            await endpoint(scope, receive, send)
 
 
 def _order(path: str) -> list[tuple[bool, str]]:
@@ -215,4 +232,4 @@ def app(
     """The application over this engine, which the caller closes after it."""
     services = Services(engine, settings or Settings())
     mounted = None if mounting is None else mounting(services)
-    return Application(services, router(), mounted)
+    return Application(services, RoutingTable(), mounted)

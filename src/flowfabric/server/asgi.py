@@ -14,11 +14,35 @@ AsgiScope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+AT_ONCE: Final = "flowfabric.answer"
+"""The member of a scope whose server can write a whole answer at once."""
+AnswerAtOnce: TypeAlias = Callable[[int, Mapping[str, str], bytes], bool]
+"""Writes status, headers and body; False if they have to be sent by messages."""
 _COMPRESSED_FROM: Final = 8 * 1024
 
 
 class Disconnected(Exception):
     """The client left before it was answered."""
+
+
+class Sender:
+    """Sends the answer to one request, and knows its status, 0 before it has begun."""
+
+    def __init__(self, scope: AsgiScope, send: Send) -> None:
+        self._send, self._at_once = send, scope.get(AT_ONCE)
+        self.status = 0
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+    def at_once(self, status: int, headers: Mapping[str, str], body: bytes) -> bool:
+        """Send the whole answer in one write; False if that cannot be, and nothing is sent."""
+        if self._at_once is None or not self._at_once(status, headers, body):
+            return False
+        self.status = status
+        return True
 
 
 async def disconnected(receive: Receive) -> None:
@@ -77,9 +101,11 @@ async def send_answer(
     if len(body) >= _COMPRESSED_FROM and b"gzip" in accepts:
         body = gzip.compress(body, 5)
         found["content-encoding"] = "gzip"
-        found["vary"] = "accept-encoding"
+        found["vary"] = ", ".join(filter(None, (found.get("vary"), "accept-encoding")))
     if status != 204 and status != 304:
         found["content-length"] = str(len(body))
+    if isinstance(send, Sender) and send.at_once(status, found, body):
+        return
     await send_head(send, status, found)
     await send({"type": "http.response.body", "body": body})
 

@@ -10,8 +10,9 @@ import msgspec
 
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.errors import NotFound
-from flowfabric.ids import ExecutionId, check_name, parse_uuid
+from flowfabric.ids import ExecutionId, check_name, check_partition, parse_uuid
 from flowfabric.server.access.principal import Principal
 from flowfabric.server.problems import RequestProblem, invalid
 from flowfabric.server.services import Services
@@ -25,7 +26,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
     status: int | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    etag: str | None = None
+    version: str | None = None
+    """What `If-Match` compares; the ETag is this and a digest of the answer."""
 
 
 class RawBytes(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,16 @@ class ApiCall:
         found = self.headers.get(name.encode())
         return None if found is None else found.decode("latin-1")
 
+    def idempotency_key(self, member: str | None) -> str | None:
+        """The key of the header `Idempotency-Key`, else that of the body.
+
+        Raises a `RequestProblem` if both are given and differ.
+        """
+        given = self.header("idempotency-key")
+        if given is not None and member not in (None, given):
+            raise invalid("idempotency_key", "differs from the header Idempotency-Key")
+        return member if given is None else given
+
     # What is in the path.
 
     def text(self, name: str) -> str:
@@ -94,9 +106,15 @@ class ApiCall:
             raise invalid(name, "must be a whole number")
         return int(found)
 
+    def named(self, name: str = "execution_id") -> ExecutionId:
+        """The execution of the path, for operations that are given `namespaces` as well."""
+        found = parse_execution_id(self.text(name))
+        check_partition(found, self.engine.partitions)
+        return found
+
     async def execution_id(self, name: str = "execution_id") -> ExecutionId:
         """The execution of the path; raises `NotFound` for one that the caller must not see."""
-        found = parse_execution_id(self.text(name))
+        found = self.named(name)
         await self.check_executions([found])
         return found
 
@@ -110,6 +128,11 @@ class ApiCall:
         return found
 
     # The namespaces of the caller.
+
+    @property
+    def namespaces(self) -> tuple[str, ...] | None:
+        """The namespaces that an operation is restricted to; None: it sees them all."""
+        return None if self.principal.everywhere else self.principal.namespaces
 
     def namespace(self, given: str | None = None) -> str:
         """The namespace of the call; raises a `RequestProblem` for one that is not the caller's."""
@@ -142,6 +165,14 @@ class ApiCall:
             return set(executions)
         found = await self.engine.read_namespaces(executions)
         return {each for each, namespace in found.items() if self.principal.sees(namespace)}
+
+    # What the caller is shown.
+
+    def without_result(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
+        """The outcome, without its result for a token that must not see payloads."""
+        if not self.principal.hide_payloads:
+            return outcome
+        return msgspec.structs.replace(outcome, result=None)
 
     # Waiting.
 

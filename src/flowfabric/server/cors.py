@@ -8,8 +8,11 @@ from typing import Final
 from flowfabric.server.settings import Settings
 
 _METHODS: Final = "GET, POST, PUT, PATCH, DELETE"
-_HEADERS: Final = "authorization, content-type, idempotency-key, if-match, if-none-match"
-_EXPOSED: Final = "etag, link, location, retry-after, x-request-id, x-ff-encoding"
+_HEADERS: Final = (
+    "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, "
+    "traceparent, x-request-id"
+)
+_EXPOSED: Final = "etag, link, location, retry-after, x-request-id, x-ff-encoding, x-ff-version"
 
 
 def cors_headers(headers: Mapping[bytes, bytes], settings: Settings) -> dict[str, str]:

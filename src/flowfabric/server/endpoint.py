@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Mapping
 from typing import Any, Final, get_args, get_origin
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
 from flowfabric.api.leaves import Form
 from flowfabric.api.problems import problem_of, status_of
+from flowfabric.audit import acting_for
 from flowfabric.errors import FlowFabricError, OperationTimeout
 from flowfabric.server import sse
 from flowfabric.server.asgi import (
@@ -27,7 +29,13 @@ from flowfabric.server.asgi import (
     send_head,
 )
 from flowfabric.server.call import ApiCall, RawBytes, Reply
-from flowfabric.server.limits import check_depth, check_surrogates, check_texts
+from flowfabric.server.etags import etag_of, is_none_match
+from flowfabric.server.limits import (
+    check_depth,
+    check_packed_texts,
+    check_surrogates,
+    check_texts,
+)
 from flowfabric.server.pages import FreeText
 from flowfabric.server.problems import RequestProblem, invalid, of_decoding
 from flowfabric.server.table import Kind, Route
@@ -35,6 +43,14 @@ from flowfabric.states import Scope
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
+_JSON_MEDIA, _MSGPACK_MEDIA = JSON.encode(), MSGPACK.encode()
+_UNKNOWN_OUTCOME: Final = (
+    "whether it took effect is unknown: read what it changes, or repeat it with the same id or key"
+)
+_IN_HEADERS: Final = "!#$&'()*+,/:;=?@[]^`{|} \"<>\\"
+"""What a header has as it is, beside letters and digits; the rest is percent-encoded."""
+_READ_BY_ANYBODY: Final = frozenset({Scope.READ, Scope.ANY, Scope.PUBLIC})
+_UNAUDITED: Final = contextlib.nullcontext()
 READ_WITHIN: Final = 5.0
 """Seconds that a read may take."""
 
@@ -84,23 +100,33 @@ async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) 
         arguments_given = parse_qsl(scope["query_string"].decode("latin-1"))
         if arguments_given:
             raise invalid(arguments_given[0][0], "is no parameter of this route")
+    if b"if-match" in headers and route.method != "GET" and not route.if_match:
+        raise invalid("If-Match", "is not compared by this route")
     meter, who = state.services.meter, state.principal.who
-    with meter.request(who, waits=route.waits or route.kind is Kind.STREAM):
+    waits = route.waits or route.kind is Kind.STREAM
+    with meter.request(who, waits=waits) if route.limited else contextlib.nullcontext():
         if route.body is not None:
             arguments.append(await _body(route, receive, headers))
         if route.kind is Kind.STREAM:
-            events = await route.handler(call, *arguments)
-            with meter.stream(who):
+            if scope["method"] == "HEAD":  # nothing would end what has no body
+                await send_answer(send, 200, b"", state.headers(sse.HEADERS))
+                return
+            with meter.stream(who):  # before the handler subscribes to anything
+                events = await route.handler(call, *arguments)
                 await send_head(send, 200, state.headers(sse.HEADERS))
                 await sse.send_events(events, receive, send, state.services.draining)
                 await send({"type": "http.response.body", "body": b""})
             return
-        if route.waits:
-            value = await _unless_gone(route.handler(call, *arguments), receive)
-        elif route.scope is Scope.READ:
-            value = await _in_time(route.name, route.handler(call, *arguments))
-        else:
-            value = await route.handler(call, *arguments)
+        # What is read is not audited, but for what only operators may read.
+        plain = route.method == "GET" and route.scope in _READ_BY_ANYBODY
+        with _UNAUDITED if plain else acting_for(call.actor, call.request_id):
+            handling = route.handler(call, *arguments)
+            if route.waits:
+                value = await _unless_gone(handling, receive)
+            elif route.scope is Scope.READ:
+                value = await _in_time(route.name, handling)
+            else:
+                value = await _written(handling)
     await _send(route, call, value, scope, send)
 
 
@@ -111,6 +137,15 @@ async def _in_time(name: str, handling: Any) -> Any:
             return await handling
     except TimeoutError:
         raise OperationTimeout(name, READ_WITHIN) from None
+
+
+async def _written(handling: Any) -> Any:
+    """The answer of a change; one that ran out of time says how to find out whether it was made."""
+    try:
+        return await handling
+    except OperationTimeout as error:
+        error.args = (f"{error}; {_UNKNOWN_OUTCOME}",)
+        raise
 
 
 async def _unless_gone(handling: Any, receive: Receive) -> Any:
@@ -132,24 +167,24 @@ async def _unless_gone(handling: Any, receive: Receive) -> Any:
 async def _send(route: Route, call: ApiCall, value: Any, scope: AsgiScope, send: Send) -> None:
     state = scope["ff"]
     reply = value if isinstance(value, Reply) else Reply(value=value)
-    status = reply.status or next(iter(route.answers))
+    status = reply.status or route.first_status
     headers = state.headers(reply.headers)
     accepts = call.headers.get(b"accept-encoding", b"")
-    if reply.etag is not None:
-        headers["etag"] = reply.etag
-        if call.header("if-none-match") == reply.etag:
-            await send_answer(send, 304, b"", headers)
-            return
     if isinstance(reply.value, RawBytes):
         headers |= _described(reply.value)
         await send_answer(send, status, reply.value.data, headers, accepts=accepts)
         return
-    form = route.answer_form(status, packed=call.packed)
+    form = route.answer_forms[status, call.packed]
     if form is None:
         await send_answer(send, status, b"", headers)
         return
     headers["content-type"] = MSGPACK if call.packed else JSON
     body = _encoded(form, reply.value, packed=call.packed)
+    if reply.version is not None:
+        headers["etag"] = etag_of(reply.version, body)
+        if is_none_match(call.header("if-none-match"), headers["etag"]):
+            await send_answer(send, 304, b"", headers)
+            return
     await send_answer(send, status, body, headers, accepts=accepts)
 
 
@@ -157,9 +192,9 @@ def _described(raw: RawBytes) -> dict[str, str]:
     """The headers that say what the bytes are."""
     if raw.media is not None:
         return {"content-type": raw.media}
-    is_json = raw.encoding in (None, "json")
+    is_json = raw.encoding in (None, "json") and raw.data != b""  # which is no JSON
     media = JSON if is_json else "application/octet-stream"
-    return {"content-type": media, "x-ff-encoding": raw.encoding or "json"}
+    return {"content-type": media, "x-ff-encoding": quote(raw.encoding or "json", _IN_HEADERS)}
 
 
 def _encoded(form: Form, value: Any, *, packed: bool) -> bytes:
@@ -169,7 +204,7 @@ def _encoded(form: Form, value: Any, *, packed: bool) -> bytes:
 
 def _wants_packed(headers: Mapping[bytes, bytes]) -> bool:
     accept = headers.get(b"accept", b"*/*")
-    if MSGPACK.encode() in accept:
+    if _MSGPACK_MEDIA in accept:
         return True
     if b"*/*" in accept or b"application/" in accept or b"text/event-stream" in accept:
         return False
@@ -180,19 +215,16 @@ async def _body(route: Route, receive: Receive, headers: Mapping[bytes, bytes]) 
     """The decoded body; an empty one is an object without members."""
     data = await read_body(receive, headers, route.limit, route.path)
     media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    packed = media == MSGPACK.encode()
+    packed = media == _MSGPACK_MEDIA
     if not data:
         data = b"\x80" if packed else b"{}"
-    elif not packed and media != JSON.encode():
+    elif not packed and media != _JSON_MEDIA:
         raise RequestProblem("unsupported_media_type", f"a body is {JSON} or {MSGPACK}")
-    form = route.body_form(packed=packed)
-    assert form is not None
+    reader = route.packed_body_reader if packed else route.body_reader
     try:
-        if packed:
-            given = msgspec.msgpack.decode(data, type=form.wire)
-        else:
+        given = reader.decode(data)
+        if not packed:
             check_depth(data)
-            given = msgspec.json.decode(data, type=form.wire)
     except msgspec.DecodeError as error:
         check_surrogates(data)
         raise of_decoding(error) from None
@@ -200,9 +232,11 @@ async def _body(route: Route, receive: Receive, headers: Mapping[bytes, bytes]) 
         raise RequestProblem("invalid_body", "the body is not UTF-8") from None
     except RecursionError:
         raise invalid("", "nested too deeply") from None
-    if packed or b"\\u0000" in data:
+    if packed:
+        check_packed_texts(given, data)
+    elif b"\\u0000" in data:
         check_texts(given)
-    return form.loaded(given)
+    return reader.load(given)
 
 
 def _query(kind: type[msgspec.Struct], query: bytes) -> Any:
@@ -211,11 +245,7 @@ def _query(kind: type[msgspec.Struct], query: bytes) -> Any:
     Words of a list may also be separated by commas, unless they are `FreeText`.
     """
     found: dict[str, Any] = {}
-    lists = {
-        field.encode_name: get_args(field.type) != (FreeText,)
-        for field in msgspec.structs.fields(kind)
-        if get_origin(field.type) is list
-    }
+    lists = _lists(kind)
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
     except (UnicodeDecodeError, ValueError):
@@ -233,6 +263,16 @@ def _query(kind: type[msgspec.Struct], query: bytes) -> Any:
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise of_decoding(error) from None
+
+
+@functools.cache
+def _lists(kind: type[msgspec.Struct]) -> Mapping[str, bool]:
+    """The parameters that are lists: may commas separate their words?"""
+    return {
+        field.encode_name: get_args(field.type) != (FreeText,)
+        for field in msgspec.structs.fields(kind)
+        if get_origin(field.type) is list
+    }
 
 
 def problem_answer(

@@ -7,8 +7,10 @@ import json
 import os
 import re
 import time
+from array import array
 from collections import deque
 from collections.abc import Generator
+from itertools import accumulate
 from typing import Any, Final, cast
 
 import msgspec
@@ -24,8 +26,9 @@ A_MINUTE: Final = 60.0
 MOST_CALLBACKS: Final = 20
 """Callbacks of one address in a minute."""
 _MOST_ADDRESSES: Final = 10_000
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_BRACKETS: Final = re.compile(rb"[\[\]{}]")
+_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
+_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
+_OTHERS: Final = bytes(each for each in range(256) if each not in b'[]{}"')
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUL: Final = "\x00"
 
@@ -73,6 +76,27 @@ class TokenUse:
         self._tokens -= 1
 
 
+class CountedRequest:
+    """Counts one request while the block runs."""
+
+    __slots__ = ("_meter", "_use", "_waits")
+
+    def __init__(self, meter: Meter, use: TokenUse, waits: bool) -> None:
+        self._meter, self._use, self._waits = meter, use, waits
+
+    def __enter__(self) -> None:
+        self._count(1)
+
+    def __exit__(self, *error: object) -> None:
+        self._count(-1)
+
+    def _count(self, by: int) -> None:
+        if self._waits:
+            self._meter.waiters += by
+        else:
+            self._use.requests += by
+
+
 class Meter:
     """Counts what each token uses, and refuses what exceeds its limits."""
 
@@ -82,8 +106,7 @@ class Meter:
         self.refused = 0
         self._uses: dict[str, TokenUse] = {}
 
-    @contextlib.contextmanager
-    def request(self, who: str, *, waits: bool) -> Generator[None]:
+    def request(self, who: str, *, waits: bool) -> CountedRequest:
         """One request of this token; raises a `RequestProblem` if it is one too many."""
         use = self._uses.get(who)
         if use is None:
@@ -97,17 +120,7 @@ class Meter:
         except RequestProblem:
             self.refused += 1
             raise
-        if waits:
-            self.waiters += 1
-        else:
-            use.requests += 1
-        try:
-            yield
-        finally:
-            if waits:
-                self.waiters -= 1
-            else:
-                use.requests -= 1
+        return CountedRequest(self, use, waits)
 
     @contextlib.contextmanager
     def stream(self, who: str) -> Generator[None]:
@@ -148,14 +161,18 @@ def _too_many(detail: str, seconds: int) -> RequestProblem:
 
 
 def check_depth(body: bytes) -> None:
-    """Raise a `RequestProblem` for JSON that is nested deeper than `MAX_DEPTH`."""
+    """Raise a `RequestProblem` for valid JSON that is nested deeper than `MAX_DEPTH`.
+
+    No step is a loop of ours over the bytes: that would hold up all other requests.
+    """
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
-    depth = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", body)):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > MAX_DEPTH:
-            raise invalid("", f"nested deeper than {MAX_DEPTH} levels")
+    texts = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # every quote begins or ends a text
+    found = texts.translate(_BRACKETS, _OTHERS).replace(b'""', b"")
+    left = b"".join(found.split(b'"')[::2])
+    shallow = left.replace(b"[]", b"").replace(b"[]", b"")  # without the two innermost levels
+    if 2 + max(accumulate(array("b", shallow.translate(_STEPS))), default=0) > MAX_DEPTH:
+        raise invalid("", f"nested deeper than {MAX_DEPTH} levels")
 
 
 def check_surrogates(body: bytes) -> None:
@@ -179,6 +196,22 @@ def _find_surrogate(value: object, where: str) -> None:
         for name, each in cast("dict[str, object]", value).items():
             _find_surrogate(name, where)
             _find_surrogate(each, f"{where}.{name}" if where else name)
+
+
+def check_packed_texts(given: object, body: bytes) -> None:
+    """As `check_texts`, of what a MessagePack body was decoded to.
+
+    Nearly no body has a NUL in a text. That is found out without a look at each member: in JSON
+    such a NUL is written as an escape, and nothing else is.
+    """
+    if b"\x00" not in body:
+        return
+    try:
+        suspected = b"\\u0000" in msgspec.json.encode(given)
+    except (TypeError, ValueError, RecursionError):  # JSON has not every key of MessagePack
+        suspected = True
+    if suspected:
+        check_texts(given)
 
 
 def check_texts(value: object, where: str = "") -> None:

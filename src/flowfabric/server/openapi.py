@@ -9,6 +9,7 @@ import functools
 import inspect
 import re
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +95,16 @@ def document() -> dict[str, Any]:
 def _answers(route: Route) -> list[Any]:
     if route.kind is Kind.RAW:
         return []
-    return [route.answer_form(status, packed=False) for status in route.answers]
+    return [route.answer_forms[status, False] for status in route.answers]
+
+
+_HEADERS: Final[Mapping[str, Callable[[Route], bool]]] = {
+    "Idempotency-Key": lambda route: route.idempotency_key,
+    "If-Match": lambda route: route.if_match,
+    "If-None-Match": lambda route: route.etag,
+    "Last-Event-ID": lambda route: route.kind is Kind.STREAM,
+}
+"""The headers that a route reads beside those of every request."""
 
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
@@ -146,6 +156,11 @@ def _parameters(route: Route, schemas: dict[Any, Any]) -> list[dict[str, Any]]:
                     "schema": schemas[field.type],
                 }
             )
+    for name, given in _HEADERS.items():
+        if given(route):
+            found.append(
+                {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
+            )
     return found
 
 
@@ -156,7 +171,7 @@ def _answer(route: Route, status: int, schemas: dict[Any, Any]) -> dict[str, Any
     elif route.kind is Kind.RAW:
         found["content"] = {"*/*": {"schema": {}}}
     elif route.answers[status] is not NOTHING:
-        form = route.answer_form(status, packed=False)
+        form = route.answer_forms[status, False]
         assert form is not None
         schema = schemas[form.wire]
         media = ("application/json", "application/msgpack")

@@ -73,8 +73,13 @@ def page(
     """The page, with a link to the next one if there is one."""
     cursor = None if next_cursor is None else str(next_cursor)
     value = page_of(member)(items=list(items), next_cursor=cursor)
+    return Reply(value=value, headers=link_to_next(call, cursor, query))
+
+
+def link_to_next(call: ApiCall, cursor: str | None, query: msgspec.Struct) -> dict[str, str]:
+    """The header `Link` to the page after the cursor; none without a cursor."""
     if cursor is None:
-        return Reply(value=value)
+        return {}
     given = {name: each for name, each in msgspec.to_builtins(query).items() if each is not None}
     link = f"<{call.url}?{urlencode({**given, 'cursor': cursor}, doseq=True)}>"
-    return Reply(value=value, headers={"link": f'{link}; rel="next"'})
+    return {"link": f'{link}; rel="next"'}

@@ -28,6 +28,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "uri_too_long": (414, "The URL is too long"),
     "unsupported_media_type": (415, "The content type is not understood"),
     "misdirected": (421, "This host is not served"),
+    "invalid_cursor": (422, "The cursor was not made by this list"),
     "invalid_request": (422, "The request has a wrong member or value"),
     "too_many_requests": (429, "Too many requests"),
     "headers_too_large": (431, "The headers are too large"),
@@ -76,7 +77,8 @@ class RequestProblem(Exception):
 def invalid(field: str, detail: str) -> RequestProblem:
     """The request is refused because of this field."""
     text = f"{field}: {detail}" if field else detail
-    return RequestProblem("invalid_request", text, errors=[{"field": field, "detail": detail}])
+    kind = "invalid_cursor" if field == "cursor" else "invalid_request"
+    return RequestProblem(kind, text, errors=[{"field": field, "detail": detail}])
 
 
 def of_decoding(error: msgspec.DecodeError, *, where: str = "") -> RequestProblem:

@@ -16,14 +16,17 @@ from typing import Any, Final
 import uvicorn
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.db.listen import Listener
 from flowfabric.db.migrate import migrate
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded
 from flowfabric.errors import ConfigError, TransportError, Unavailable
 from flowfabric.metrics import SharedCounters
-from flowfabric.reconcile.loop import reconcile
+from flowfabric.reconcile.loop import ASK_AT_MOST_EVERY, reconcile
 from flowfabric.server.app import Application, Mounting, app
+from flowfabric.server.protocol import http_protocol
 from flowfabric.server.settings import LISTEN, Settings
+from flowfabric.worker.frozen_heap import frozen_heap
 
 log: Final = logging.getLogger("flowfabric.server")
 SECRET: Final = "FF_WAITPOINT_HMAC_SECRET"  # noqa: S105  the name of a variable
@@ -33,6 +36,10 @@ SOCKET: Final = "FF_LISTEN_FD"
 """The number of a socket that a supervisor has bound."""
 POOL_SIZE: Final = 8
 _CONNECT_WITHIN: Final = 30.0
+_BACKLOG: Final = 2048
+_LISTENING_WITHIN: Final = 5.0
+_LATE_AFTER: Final = 3 * ASK_AT_MOST_EVERY
+"""Seconds without a look for what is due, after which the sweeps are late."""
 
 
 class Serving(uvicorn.Server):
@@ -82,12 +89,12 @@ def serving(application: Application) -> Serving:
         log_config=None,
         access_log=False,
         server_header=False,
-        http="httptools",
+        http=http_protocol(),
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_keep_alive=60,
         timeout_graceful_shutdown=round(settings.shutdown_grace) or 1,
-        backlog=2048,
+        backlog=_BACKLOG,
     )
     return Serving(config, application)
 
@@ -95,8 +102,8 @@ def serving(application: Application) -> Serving:
 def bind(settings: Settings, *, any_port: bool = False) -> socket.socket:
     """A socket at the address of the settings, or one that a supervisor has bound.
 
-    Raises `ConfigError` if the address cannot be used. With `any_port` a port that is taken is
-    replaced by a free one.
+    It does not listen yet: nobody can connect before the server has booted. Raises `ConfigError` if
+    the address cannot be used. With `any_port` a port that is taken is replaced by a free one.
     """
     inherited = os.environ.get(SOCKET)
     if inherited is not None:
@@ -115,9 +122,15 @@ def bind(settings: Settings, *, any_port: bool = False) -> socket.socket:
     except OSError as error:
         bound.close()
         raise ConfigError("server", LISTEN, f"{settings.listen}: {error.strerror}") from None
-    bound.listen(2048)
     bound.setblocking(False)
     return bound
+
+
+def _listen(bound: socket.socket) -> None:
+    try:
+        bound.listen(_BACKLOG)
+    except OSError as error:  # another process listens there since it was bound
+        raise ConfigError("server", LISTEN, f"{address_of(bound)}: {error.strerror}") from None
 
 
 def address_of(bound: socket.socket) -> str:
@@ -207,8 +220,10 @@ async def serve(
     """Serve on the socket until a signal stops it."""
     application = app(engine, settings, mounting=mounting)
     async with _beside(application, sweeps=sweeps):
+        _listen(bound)
         log.info("serving at %s", address_of(bound), extra={"addr": address_of(bound)})
-        await serving(application).serve(sockets=[bound])
+        with frozen_heap():
+            await serving(application).serve(sockets=[bound])
 
 
 @contextlib.asynccontextmanager
@@ -222,6 +237,7 @@ async def running(
     """Serve on the socket while the block runs; signals are left to the caller."""
     application = app(engine, settings, mounting=mounting)
     server = serving(application)
+    _listen(bound)
     task = asyncio.create_task(server._serve([bound]), name="flowfabric server")  # pyright: ignore
     try:
         yield application
@@ -232,6 +248,15 @@ async def running(
         await task
 
 
+async def _listening(listener: Listener) -> None:
+    """Notifications are heard; a listener that does not connect in time goes on trying."""
+    listener.start()
+    if listener.is_started:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LISTENING_WITHIN):
+                await listener.connected.wait()
+
+
 @contextlib.asynccontextmanager
 async def _beside(application: Application, *, sweeps: bool) -> AsyncGenerator[None]:
     """What a process does beside its requests: sweeps, and counters that processes share."""
@@ -240,13 +265,21 @@ async def _beside(application: Application, *, sweeps: bool) -> AsyncGenerator[N
     sweeping: asyncio.Task[Any] | None = None
     if shared is not None:
         shared.start()
+    await _listening(services.engine.listener)
     if sweeps:
         name = f"server-{socket.gethostname()}-{os.getpid()}"
-        services.engine.listener.start()
+        looked = [time.monotonic()]
+
+        def note_look() -> None:
+            looked[0] = time.monotonic()
+
+        engine = services.engine
         sweeping = asyncio.create_task(
-            reconcile(services.engine.pool, name, services.engine.listener)
+            reconcile(engine.pool, name, engine.listener, on_look=note_look)
         )
-        services.sweeps_seen = lambda: not sweeping.done()
+        services.sweeps_seen = lambda: (
+            not sweeping.done() and time.monotonic() - looked[0] < _LATE_AFTER
+        )
     try:
         yield
     finally:

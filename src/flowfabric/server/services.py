@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from flowfabric.client.flow_waiter import FlowWaiter, flow_waiter
@@ -22,6 +23,7 @@ from flowfabric.metrics import DatabaseGauges, SharedCounters
 from flowfabric.server.access.authenticate import Authenticator
 from flowfabric.server.asgi import cancel_all
 from flowfabric.server.limits import CallbackMeter, Meter, configured_limits
+from flowfabric.server.plain_claims import PlainClaims
 from flowfabric.server.settings import Settings
 from flowfabric.states import DerivedFlowState
 
@@ -40,6 +42,7 @@ class Services:
         self.meter = Meter(configured_limits())
         self.authenticator = Authenticator(engine, settings)
         self.callbacks = CallbackMeter()
+        self.plain_claims = PlainClaims()
         self.draining = asyncio.Event()
         """Set when the server stops: streams end, and waits answer at once."""
         self.stopping = False
@@ -47,10 +50,15 @@ class Services:
         self.gauges = DatabaseGauges(engine)
         self.shared_counters: SharedCounters | None = None
         self.sweeps_seen: Callable[[], bool] | None = None
-        """Do the sweeps of this process run? None if it has none."""
+        """Did the sweeps of this process look lately for what is due? None if it has none."""
         # Callers may give the same id again, so no statement may rely on new ids.
         self._submits: Batcher[NewExecution, Created | Duplicate] = Batcher(
             engine.create_execution, max_weight=_PER_STATEMENT
+        )
+        self._minted: Batcher[NewExecution, Created | Duplicate] = Batcher(
+            engine.create_execution,
+            first_send=partial(engine.create_execution, fresh=True),
+            max_weight=_PER_STATEMENT,
         )
         self._outcomes: OutcomeWaiter[ExecutionId, ExecutionOutcome] | None = None
         self._flows: FlowWaiter | None = None
@@ -80,13 +88,19 @@ class Services:
             found.append("schema" if error.operation == "schema_version" else "database")
         except FlowFabricError:
             found.append("database")
+        listener = self.engine.listener
+        if listener.is_started and not listener.connected.is_set():
+            found.append("listener")
         if self.sweeps_seen is not None and not self.sweeps_seen():
             found.append("sweeps")
         return found
 
-    async def submit(self, new: NewExecution) -> Created | Duplicate:
-        """Create one execution, in one statement with those that are submitted meanwhile."""
-        return await self._submits.request(new)
+    async def submit(self, new: NewExecution, *, minted: bool) -> Created | Duplicate:
+        """Create one execution, in one statement with those that are submitted meanwhile.
+
+        `minted`: its id was made for this request.
+        """
+        return await (self._minted if minted else self._submits).request(new)
 
     async def first_outcomes(
         self, executions: Sequence[ExecutionId], seconds: float
@@ -100,17 +114,20 @@ class Services:
         return list((await self._first(self._outcomes, executions, seconds)).values())
 
     async def first_flow_outcomes(
-        self, flows: Sequence[UUID], seconds: float
+        self, flows: Sequence[UUID], seconds: float, namespaces: Sequence[str] | None
     ) -> dict[UUID, DerivedFlowState | None]:
-        """The outcomes of those that exist: as soon as one has ended or is gone."""
-        found = await self.engine.read_flow_outcomes(flows)
+        """The outcomes of those that exist in the namespaces: as soon as one has ended or is gone.
+
+        None: in any namespace.
+        """
+        found = await self.engine.read_flow_outcomes(flows, namespaces=namespaces)
         settled = any(each not in found or found[each] is not None for each in flows)
         if settled or seconds <= 0 or self.draining.is_set():
             return found
         if self._flows is None:
             self._flows = flow_waiter(self.engine)
         await self._first(self._flows, flows, seconds)
-        return await self.engine.read_flow_outcomes(flows)
+        return await self.engine.read_flow_outcomes(flows, namespaces=namespaces)
 
     async def _first(
         self, waiter: OutcomeWaiter[K, V], wanted: Sequence[K], seconds: float
@@ -149,6 +166,16 @@ class Services:
                 return waiter
         engine = self.engine
         return Waiter(engine.pool, engine.listener, wanted, name="server", poll=_POLL)
+
+    async def unless_draining(self, waiting: Coroutine[Any, Any, V]) -> V | None:
+        """What was waited for; None if the server stops before."""
+        task = asyncio.create_task(waiting)
+        draining = asyncio.create_task(self.draining.wait())
+        try:
+            await asyncio.wait((task, draining), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            await cancel_all([task, draining])
 
     async def pause(self, waiter: Waiter, seconds: float) -> bool:
         """Return when the waiter says so, after `seconds`, or when the server stops.

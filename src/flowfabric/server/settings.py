@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Final
 
@@ -45,6 +46,14 @@ def _seconds(variable: str, default: float) -> float:
     return found
 
 
+@functools.lru_cache(maxsize=16)  # every request compares its host
+def _address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ConfigError("server", LISTEN, f"{listen!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  as written
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a server listens, and whom it lets in. Raises `ConfigError` for an invalid setting."""
 
@@ -76,10 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def address(self) -> tuple[str, int]:
         """Host and port to listen on."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
-            raise ConfigError("server", LISTEN, f"{self.listen!r} is not HOST:PORT")
-        return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  as written
+        return _address(self.listen)
 
     @property
     def is_local(self) -> bool:

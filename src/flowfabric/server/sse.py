@@ -63,10 +63,10 @@ async def send_events(
                 await _write(send, text)
                 if over:
                     return
-            elif stop.done():
+            if stop.done():  # also of a stream that always has something to send
                 await _write(send, b"event: bye\ndata: {}\n\n")
                 return
-            else:
+            if coming is not None:
                 await _write(send, b": quiet\n\n")
     finally:
         await cancel_all([gone, stop, *([] if coming is None else [coming])])

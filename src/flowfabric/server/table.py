@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -43,7 +44,19 @@ NOTHING: Final = None
 """The answer of a status without a body."""
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class BodyReader(msgspec.Struct, frozen=True):
+    """Decodes bodies to what the wire has, and loads that as what the handler is given."""
+
+    decode: Callable[[bytes], Any]
+    load: Callable[[Any], Any]
+
+
+def _body_reader(found: Form | None, decoder: Callable[[Any], Any]) -> BodyReader:
+    assert found is not None
+    return BodyReader(decoder(found.wire).decode, found.loaded)
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One route: who may call it, what it takes, and every answer that it gives on success."""
 
     method: str
@@ -57,17 +70,22 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = Kind.PLAIN
     waits: bool = False
     """May it wait for something? It then counts as a waiter, and not as a request at work."""
+    limited: bool = True
+    """Does it count towards the limits of its caller?"""
     etag: bool = False
+    idempotency_key: bool = False
+    """May the header say what the member of this name says?"""
+    if_match: bool = False
+    """Does it compare `If-Match`? Other changes refuse the header instead of passing it over."""
 
     def __post_init__(self) -> None:
         if not self.answers:
             raise TypeError(f"{self.method} {self.path} has no answers")
         if (self.body is None) != (self.limit is NO_BODY):
             raise TypeError(f"{self.method} {self.path}: a body and its limit belong together")
-        for packed in (False, True):  # a type without a form on the wire does not import
+        _ = self.answer_forms  # a type without a form on the wire does not import
+        for packed in (False, True):
             self.body_form(packed=packed)
-            for status in self.answers:
-                self.answer_form(status, packed=packed)
 
     @property
     def name(self) -> str:
@@ -84,10 +102,29 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         """The form of the body; None if there is none."""
         return None if self.body is None else form(self.body, Wanted("in", packed))
 
-    def answer_form(self, status: int, *, packed: bool) -> Form | None:
-        """The form of the answer with this status; None if it has no body."""
-        kind = self.answers[status]
-        return None if kind is NOTHING else form(kind, Wanted("out", packed))
+    @functools.cached_property
+    def body_reader(self) -> BodyReader:
+        """Decodes bodies of JSON."""
+        return _body_reader(self.body_form(packed=False), msgspec.json.Decoder)
+
+    @functools.cached_property
+    def packed_body_reader(self) -> BodyReader:
+        """Decodes bodies of MessagePack."""
+        return _body_reader(self.body_form(packed=True), msgspec.msgpack.Decoder)
+
+    @functools.cached_property
+    def answer_forms(self) -> Mapping[tuple[int, bool], Form | None]:
+        """The forms of the answers by status and `packed`; None if there is no body."""
+        return {
+            (status, packed): None if kind is NOTHING else form(kind, Wanted("out", packed))
+            for status, kind in self.answers.items()
+            for packed in (False, True)
+        }
+
+    @functools.cached_property
+    def first_status(self) -> int:
+        """The status of an answer that names none."""
+        return next(iter(self.answers))
 
 
 def route(

@@ -57,6 +57,7 @@ class OperatorEventType(StrEnum):
     SCHEDULE_TRIGGERED = "schedule_triggered"
     SCHEDULE_BACKFILLED = "schedule_backfilled"
     SCHEDULE_DELETED = "schedule_deleted"
+    BUDGET_CREATED = "budget_created"
     BUDGET_LIMITS_CHANGED = "budget_limits_changed"
     BUDGET_RESET = "budget_reset"
     EXECUTION_TAGGED = "execution_tagged"
@@ -64,6 +65,11 @@ class OperatorEventType(StrEnum):
     WORKER_MARKED_DEAD = "worker_marked_dead"
     BULK_STARTED = "bulk_started"
     BULK_STOPPED = "bulk_stopped"
+    LIMIT_CREATED = "limit_created"
+    LIMIT_CHANGED = "limit_changed"
+    LIMIT_DELETED = "limit_deleted"
+    TOKEN_CREATED = "token_created"  # noqa: S105  a word
+    TOKEN_REVOKED = "token_revoked"  # noqa: S105  a word
 
 
 class WorkerEventKind(StrEnum):

@@ -20,7 +20,12 @@ from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.errors import FlowFabricError
 from flowfabric.loop_thread import LoopThread
-from flowfabric.testing.empty_database import MigratedSchema, empty_database, read_migrated
+from flowfabric.testing.empty_database import (
+    MigratedSchema,
+    empty_database,
+    prepare_to_empty,
+    read_migrated,
+)
 
 _SETTINGS: Final = {
     "fsync": "off",
@@ -103,7 +108,7 @@ class TestServer:
         return dsn
 
     async def take_back(self, dsn: str) -> None:
-        """Empty a lent database for the next test; drop it if the test changed its schema."""
+        """Empty a lent database for the next test; drop it if it cannot be made as new."""
         if self._loans[dsn] < _LOANS and await self._thread.run(self._is_as_new(dsn)):
             self._spare.append(dsn)
         else:
@@ -136,11 +141,12 @@ class TestServer:
         return urlunsplit(urlsplit(self._dsn)._replace(path=f"/{name}"))
 
     async def _is_as_new(self, dsn: str) -> bool:
-        """Empty a database; False if it differs from the template, or a test has broken it."""
+        """Empty a database; False if it is not as new then, or a test has broken it."""
         assert self._migrated is not None
         try:
             if dsn not in self._cleaners:
                 self._cleaners[dsn] = await self._connect(_name(dsn))
+                await prepare_to_empty(self._cleaners[dsn])
             cleaner = self._cleaners[dsn]
             return await empty_database(
                 cleaner, self._migrated, idle_too=not self.pooled, kept=self.kept(dsn)

@@ -172,7 +172,7 @@ class _Replay(DurableServices):
     async def record(self, attempt: RunningAttempt, writes: Sequence[Any]) -> None:
         """Nothing is written."""
 
-    async def delay(self, attempt: RunningAttempt, request: Any) -> NoReturn:
+    async def delay(self, attempt: RunningAttempt, sleeper: Any) -> NoReturn:
         self._waits()
 
     async def wait_children(self, attempt: RunningAttempt, request: Any) -> NoReturn:

@@ -6,7 +6,8 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flowfabric.budgets import OWN_BUDGETS, OwnBudgets
+from flowfabric.budgets import OWN_BUDGETS, OwnBudgets, check_amounts
+from flowfabric.errors import invalid_input
 from flowfabric.worker.durable.usage import UsageCall
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class BudgetCalls:
         hard limit would be passed; nothing is counted then. With `raise_on_hard=False` the answer
         is a `HardBreach`. Raises `ValidationError`.
         """
-        given = {**(amounts or {}), **more}
+        given = _amounts(amounts, more)
         call = UsageCall(self._durable_calls, self._report, "use", budget, given, dedup)
         return call.outcome(raise_on_hard=raise_on_hard)
 
@@ -73,10 +74,19 @@ class BudgetCalls:
         **more: int,
     ) -> Coroutine[Any, Any, UsageOutcome]:
         """As `use`, for amounts that can be given back: by `give_back`, or by losing a race."""
-        given = {**(amounts or {}), **more}
+        given = _amounts(amounts, more)
         call = UsageCall(self._durable_calls, self._spend, "spend", budget, given, dedup)
         return call.outcome(raise_on_hard=raise_on_hard)
 
     async def give_back(self, budget: UUID | str) -> BudgetReleased:
         """What this execution has spent of the budget by `spend` is not counted any more."""
         return await self._release(budget)
+
+
+def _amounts(amounts: Mapping[str, int] | None, more: dict[str, int]) -> dict[str, int]:
+    """Both together; raises `ValidationError` for a dimension that is in both."""
+    given = {} if amounts is None else check_amounts(amounts)
+    for name in more:
+        if name in given:
+            raise invalid_input("dimensions", name, "is given twice")
+    return given | more

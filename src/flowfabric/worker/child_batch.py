@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
 from uuid import UUID
 
 from flowfabric.budgets import attach
 from flowfabric.engine.lifecycle.create_execution import NewExecution
-from flowfabric.errors import ChildFailed, ResultDecodeError
+from flowfabric.errors import ChildFailed, ResultDecodeError, invalid_input
 from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
 from flowfabric.limits import refuse_merged
 from flowfabric.states import PublicState
@@ -68,6 +68,23 @@ class ChildCall(Protocol[R_co]):
     def payload(self) -> bytes: ...
     @property
     def limit_key(self) -> str | None: ...
+
+
+def check_call(call: object, *, field: str) -> None:
+    """Raise `ValidationError(invalid_input)` for what is no task with its arguments."""
+    if not hasattr(call, "task") or not hasattr(call, "payload"):
+        name = type(call).__name__
+        raise invalid_input(field, None, f"must be a call, such as task.call(...), not a {name}")
+
+
+def check_calls(calls: Iterable[ChildCall[R]]) -> list[ChildCall[R]]:
+    """The calls; raises `ValidationError(invalid_input)` for what are none."""
+    if isinstance(calls, str) or not hasattr(calls, "__iter__"):
+        raise invalid_input("calls", None, f"must be a list of calls, not a {type(calls).__name__}")
+    found = list(calls)
+    for call in found:
+        check_call(call, field="calls")
+    return found
 
 
 class Child(Generic[R]):

@@ -22,7 +22,7 @@ from flowfabric.errors import (
     StreamClosed,
     Unavailable,
 )
-from flowfabric.worker.durable.parking import lease_lost
+from flowfabric.worker.durable.lease_lost import lease_lost
 
 if TYPE_CHECKING:
     from flowfabric.engine.streams.frame import NewFrame

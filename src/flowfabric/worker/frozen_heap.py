@@ -1,4 +1,4 @@
-"""The garbage collector while a worker runs: it passes over what was loaded, and runs seldom."""
+"""The garbage collector of workers and servers: it passes over what was loaded, and runs seldom."""
 
 from __future__ import annotations
 

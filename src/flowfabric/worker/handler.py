@@ -20,6 +20,7 @@ from flowfabric.errors import (
     Fail,
     FlowFabricError,
     JournalFull,
+    NeedsDatabase,
     ResultDecodeError,
     RetryLater,
     StepFailed,
@@ -140,11 +141,11 @@ def _of_step(error: BaseException) -> BaseException:
 
 
 def _ends_for_good(error: BaseException) -> bool:
-    """Would a retry find the same: a failure that is recorded, or a journal that is full?"""
+    """Would a retry find the same: a recorded failure, a full journal, no database to reach?"""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return any(_ends_for_good(each) for each in group.exceptions)
-    return isinstance(error, JournalFull) or getattr(error, RECORDED, False)
+    return isinstance(error, JournalFull | NeedsDatabase) or getattr(error, RECORDED, False)
 
 
 def _explicit_class(error: Fail) -> FailureClass | None:

@@ -23,6 +23,7 @@ from flowfabric.worker.durable.services import DurableServices
 from flowfabric.worker.frozen_heap import frozen_heap
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idleness import Idleness
+from flowfabric.worker.lease_vacuum import LeaseVacuum
 from flowfabric.worker.link import link_to
 from flowfabric.worker.log_outcomes import log_lease_lost
 from flowfabric.worker.next_work import NextRemoteWork, NextWork
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("flowfabric.worker")
 _LOOK_EVERY: Final = 0.2
+_RECORDED_WITHIN: Final = 0.05
+"""Seconds that a claim waits for outcomes, after one that limits may have cut short."""
 
 T = TypeVar("T")
 
@@ -199,9 +202,11 @@ class Worker:
             renewer = await self._start_renewer(engine, stack, kinds)
             self._held_leases.on_superseded = renewer.look_for_lost_leases
             link.start(stack, renewer.look_for_lost_leases)
-            recorder = OutcomeRecorder(engine, self._held_leases)
+            vacuum = LeaseVacuum(engine)
+            recorder = OutcomeRecorder(engine, self._held_leases, vacuum.ended)
             start(stack, recorder.run(), "flowfabric recorder")
             start(stack, recorder.dispatch(), "flowfabric dispatch")
+            start(stack, vacuum.run(), "flowfabric vacuum")
             next_work = link.next_work(stack, self._stopping)
             services = DurableServices(engine, self._threads)
             stack.push_async_callback(services.close)
@@ -340,6 +345,11 @@ class Worker:
             if claimed:
                 self._idleness.busy()
                 await next_work.found()
+                if len(claimed) < limit and any(
+                    each.claimed.quota_key_id is not None for each in claimed
+                ):
+                    # Limits may have cut it short: another claim finds more when slots are free.
+                    await recorder.some_recorded(_RECORDED_WITHIN)
             elif not self._until_idle:
                 await next_work.wait(self._claims.claimant())
             elif len(slots):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.transaction import run
+from flowfabric.db.vacuum_leases import vacuum_leases as vacuum
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.reconcile import make_due_claimable as due
 
@@ -46,6 +47,12 @@ async def promote(engine: EngineLike) -> None:
         return
     while await run(engine.pool, "promote_due", _promote) == _AT_ONCE:
         pass
+
+
+async def vacuum_leases(engine: EngineLike) -> None:
+    """The dead rows of leases and queue are removed; over HTTP that is left to the server."""
+    if engine.is_remote is False:
+        await run(engine.pool, "vacuum_leases", vacuum)
 
 
 async def _promote(conn: Connection) -> int:

@@ -46,6 +46,7 @@ class NextWork:
     async def found(self) -> None:
         """The last claim found something."""
         self._notified = True
+        self._passed_over.found()
         await self._waiter.busy()
 
     def wake(self) -> None:
@@ -66,7 +67,9 @@ class NextWork:
 
     async def _next(self, claimant: Claimant) -> bool:
         """Return when the worker should claim; False if it is only time to poll."""
-        if self._notified and await self._passed_over.look(self._engine, claimant):
+        if self._notified and await self._passed_over.look(
+            self._engine, claimant, sleep=self._waiter.sleep
+        ):
             return True
         return await self._waiter.wait()
 

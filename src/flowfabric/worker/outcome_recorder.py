@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,8 +38,13 @@ _Entry: TypeAlias = tuple[RunningAttempt, Outcome, "asyncio.Future[Any] | None"]
 class OutcomeRecorder:
     """Records outcomes soon after they are put; until then their leases are held and renewed."""
 
-    def __init__(self, engine: EngineLike, held_leases: HeldLeases) -> None:
-        self._engine, self._held_leases = engine, held_leases
+    def __init__(
+        self,
+        engine: EngineLike,
+        held_leases: HeldLeases,
+        on_recorded: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._engine, self._held_leases, self._on_recorded = engine, held_leases, on_recorded
         self._operations: dict[type, _Operation] = {
             Completion: engine.complete,
             Failure: engine.fail,
@@ -57,6 +63,7 @@ class OutcomeRecorder:
         self._compensates = False
         self._any_member = False
         self._freed_keys: set[int] = set()
+        self._some_recorded = asyncio.Event()
         self._recorded = 0
         self._recorded_before = 0
 
@@ -74,6 +81,7 @@ class OutcomeRecorder:
         self.discard(attempt)
         count_outcome(attempt, "ok")
         self._recorded += 1
+        self._on_recorded(1)
         if attempt.is_member:
             self._any_member = True
             self._request_dispatch()
@@ -97,6 +105,14 @@ class OutcomeRecorder:
         before, self._recorded_before = self._recorded_before, self._recorded
         return self._recorded > before
 
+    async def some_recorded(self, within: float) -> None:
+        """Wait until outcomes that are on their way are recorded, at most `within` seconds."""
+        if not self._all_recorded.is_set():
+            self._some_recorded.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within):
+                    await self._some_recorded.wait()
+
     async def run(self) -> None:
         """Record batch after batch, until cancelled."""
         while True:
@@ -109,6 +125,8 @@ class OutcomeRecorder:
                 by_kind.setdefault(type(entry[1]), []).append(entry)
             for kind, entries in by_kind.items():
                 await self._record(self._operations[kind], entries)
+            self._some_recorded.set()
+            self._on_recorded(len(batch))
             self._compensates |= any(
                 attempt.compensates and isinstance(outcome, Failure)
                 for attempt, outcome, _ in batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.faults import is_trouble
@@ -21,14 +22,24 @@ class PassedOver:
 
     A sweep or an operator's call may have locked the execution for a moment. When it unlocks the
     execution without having moved it, nobody is notified, so the worker claims again after a pause
-    that grows until nothing is passed over any more.
+    that grows until nothing is passed over any more, or a claim finds something.
     """
 
     def __init__(self) -> None:
         self._pause = _FIRST_PAUSE
 
-    async def look(self, engine: EngineLike, claimant: Claimant) -> bool:
-        """True, after a pause, if the worker has to claim again."""
+    async def look(
+        self,
+        engine: EngineLike,
+        claimant: Claimant,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> bool:
+        """True, after a pause by `sleep`, if the worker has to claim again.
+
+        What is claimable need not be locked: it may have been queued after the claim. Then there is
+        a notification, which should end the sleep.
+        """
         try:
             passed_over = claimant.kinds != () and bool(
                 await engine.count_claimable(claimant, at_most=1)
@@ -38,8 +49,12 @@ class PassedOver:
                 raise
             return False
         if not passed_over:
-            self._pause = _FIRST_PAUSE
+            self.found()
             return False
-        await asyncio.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LAST_PAUSE)
+        pause, self._pause = self._pause, min(2 * self._pause, _LAST_PAUSE)
+        await sleep(pause)
         return True
+
+    def found(self) -> None:
+        """A claim found something, or nothing is passed over: the next pause is short again."""
+        self._pause = _FIRST_PAUSE

@@ -35,6 +35,7 @@ log: Final = logging.getLogger("flowfabric.worker")
 _LOST_AFTER: Final = 0.8
 """The share of the TTL without a renewal after which a lease counts as lost."""
 _MARK_STOPPED_WITHIN: Final = 2.0
+_CLOSED_WITHIN: Final = 1.0
 
 
 class Renewer:
@@ -126,6 +127,9 @@ class Renewer:
             if not self._stopping.is_set():
                 await self._do_what_is_due()
         await self._mark_stopped()
+        # Sessions of HTTP that were given up are closed by tasks, which end with the loop.
+        if closing := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(closing, timeout=_CLOSED_WITHIN)
 
     async def _do_what_is_due(self) -> None:
         """Renew, look for lost leases and send a heartbeat, each if it is due; until one fails.
@@ -310,9 +314,9 @@ class Renewer:
         self._schedule.heartbeat_sent(began)
 
     async def _mark_stopped(self) -> None:
+        conn = self._conn
         try:
             async with asyncio.timeout(_MARK_STOPPED_WITHIN):
-                conn = self._conn
                 if conn is None or conn.is_closed:
                     conn = await self._connect()
                 await conn.mark_stopped(self._instance, namespace=self._settings.namespace)
@@ -323,6 +327,8 @@ class Renewer:
                 self._instance,
                 _reason(error, _MARK_STOPPED_WITHIN),
             )
+            if conn is not None:
+                conn.terminate()
 
 
 async def _nothing(_conn: RenewalConnection) -> None:

@@ -14,7 +14,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.faults import DRIVER_ERRORS, translated
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, execute
-from flowfabric.errors import ResourceExhausted, TransportError, Unavailable
+from flowfabric.errors import NeedsDatabase, ResourceExhausted, TransportError
 from flowfabric.worker.running_attempt import HeldLeases
 from flowfabric.worker.settings import WorkerSettings
 
@@ -164,16 +164,21 @@ class NoTransactions(TransactionPool):
     async def begin(
         self, stack: contextlib.AsyncExitStack, isolation: Isolation | None = None
     ) -> tuple[Connection, Transaction]:
-        """Raises `Unavailable`."""
+        """Raises `NeedsDatabase`."""
         why = "needs a worker that is connected to the database itself, not to a server"
-        raise Unavailable("transaction", why)
+        raise NeedsDatabase("ctx.transaction() or ctx.step_tx()", why)
 
 
 async def _begun(conn: Connection, isolation: Isolation | None) -> Transaction:
     level = None if isolation is None else _LEVELS[isolation]
     transaction = conn.transaction(isolation=level)
-    with translated("-- worker.transaction: begin\n"):
-        await transaction.start()
+    try:
+        with translated("-- worker.transaction: begin\n"):
+            await transaction.start()
+    except BaseException:  # also a cancellation, after which the transaction may be open
+        with contextlib.suppress(*DRIVER_ERRORS):  # the pool may have closed it
+            conn.terminate()
+        raise
     return transaction
 
 

@@ -34,6 +34,18 @@ def test_a_member_without_a_time_is_estimated_by_its_kind() -> None:
     assert (found.numbers, found.seconds, found.is_estimate) == ((0, 1, 2), 6, True)
 
 
+def test_a_usual_time_of_the_kind_counts_before_the_times_of_this_flow() -> None:
+    whole = timed([1, 3, None], [(0, 1), (1, 2)])
+    found = critical_path(whole, {"step": 10.0, "other": 99.0})
+    assert found is not None
+    assert (found.numbers, found.seconds, found.is_estimate) == ((0, 1, 2), 14, True)
+
+    found = critical_path(timed([None, None], [(0, 1)]), {"step": 10.0})
+    assert found is not None
+    assert (found.seconds, found.is_estimate) == (20, True)
+    assert critical_path(timed([None], []), {"other": 99.0}) is None
+
+
 def test_without_any_time_there_is_none() -> None:
     assert critical_path(graph(3, [(0, 1)])) is None
 

@@ -1,5 +1,6 @@
 """API tokens: made, found by their hash, listed and revoked."""
 
+import json
 from datetime import timedelta
 from uuid import uuid4
 
@@ -39,6 +40,26 @@ async def test_a_token_is_found_until_it_expires_or_is_revoked(
     assert (await revoke_token(db, other.token_id)).repeated is True
     assert await find_token(db, digest(other.token)) is None
     assert await find_token(db, digest(new_secret())) is None
+
+
+async def test_one_operator_event_tells_who_made_a_token_and_who_revoked_it(
+    db: Connection,
+) -> None:
+    made = await create_token(db, "shop", role="client", namespaces=["shop"], actor="ann")
+    for _ in range(2):
+        await revoke_token(db, made.token_id, actor="bob")
+    rows = await db.fetch("SELECT * FROM ff.operator_event ORDER BY event_id")
+    assert [(row["event_type"], row["actor"]) for row in rows] == [
+        ("token_created", "ann"),
+        ("token_revoked", "bob"),
+    ]
+    assert json.loads(rows[0]["details"]) == {
+        "token_id": str(made.token_id),
+        "label": "shop",
+        "role": "client",
+        "namespaces": ["shop"],
+    }
+    assert made.token not in str([dict(row) for row in rows])
 
 
 async def test_the_last_use_is_noted_once_a_minute(db: Connection, clock: Clock) -> None:

@@ -8,8 +8,11 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.engine.activity.compact_activity import activity_old, compact_activity
+from flowfabric.engine.activity.count_ended import count_ended
 from flowfabric.engine.activity.histogram import added, begins_at, counted, quantile
 from flowfabric.engine.activity.read_activity import Activity, read_activity
+from flowfabric.engine.activity.read_lane_activity import read_lane_activity
+from flowfabric.engine.activity.read_usual_times import read_usual_times
 from flowfabric.engine.activity.roll_up_activity import activity_due, roll_up_activity
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
@@ -73,6 +76,18 @@ async def test_what_ended_is_counted_by_minute_and_outcome(db: Connection, clock
     assert (await read_activity(db, window=600, lane_id="x")).whole.ended == {}
     assert (await read_activity(db, window=600, execution_kind="x")).whole.ended == {}
     assert (await read_activity(db, window=600, namespace="default")).whole.ended
+    assert await count_ended(db, window=600) == {"success": 2, "failed": 1}
+    assert await count_ended(db, window=60) == {"success": 1}
+    assert await count_ended(db, window=600, execution_kinds=["job"], lane_id="default")
+    assert await count_ended(db, window=600, namespace="x") == {}
+    assert await count_ended(db, window=600, lane_id="x") == {}
+    assert await count_ended(db, window=600, execution_kinds=["x"]) == {}
+    by_minute = (await read_lane_activity(db, window=600))["default"]
+    assert (len(by_minute), sum(by_minute), by_minute[-1]) == (10, 3, 1)
+    assert await read_lane_activity(db, window=600, namespace="x") == {}
+    usual = await read_usual_times(db, ["job", "other"])
+    assert usual == {"job": pytest.approx(1, rel=0.5)}
+    assert await read_usual_times(db, ["job"], namespace="x") == {}
 
 
 @pytest.mark.session("holds a transaction open on a connection of its own")

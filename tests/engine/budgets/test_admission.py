@@ -12,6 +12,7 @@ from flowfabric.counters import BUDGET_HITS
 from flowfabric.db.rows import Connection
 from flowfabric.engine import Engine, ExecutionId, ExecutionPolicy
 from flowfabric.engine.budgets.reset_budgets import reset_budgets
+from flowfabric.engine.executions.explain_execution import explain_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.engine.lifecycle.unblock_budgets import unblock_budgets
@@ -87,6 +88,11 @@ async def test_many_that_are_held_back_do_not_hide_others(engine: Engine, db: Co
 
     assert found == [other]
     assert rounds <= 3
+
+    while await db.fetchval("SELECT count(*) FROM ff.ready"):
+        assert await claimed(db) == []
+    await engine.update_budget_limits("spent", hard_limits={"tokens": 20})
+    assert await db.fetchval("SELECT count(*) FROM ff.ready") == 900, "all at once"
 
 
 async def test_work_comes_back_with_a_reset_a_release_or_a_higher_limit(
@@ -199,3 +205,42 @@ async def test_budgets_come_before_limits(engine: Engine, db: Connection) -> Non
     }
     wakeups = await db.fetch("SELECT DISTINCT quota_key_id FROM ff.quota_wakeup")
     assert [row["quota_key_id"] for row in wakeups] == [limited.key("k")]
+
+
+async def test_what_a_budget_holds_back_is_no_start_of_its_limit(
+    engine: Engine, db: Connection
+) -> None:
+    await limited.limit(db, cap=1, rate=2, window=60)
+    await budget(engine, "spent", used=10)
+    await limited.created(db, "a", "b")
+    running = await limited.claimed(db)  # one start of each key, of two
+    await limited.ended(db, [each for each in running if each.quota_key_id == limited.key("b")])
+    # A claim of one looks behind the first, whose key has no slot left, and finds the second.
+    await limited.created(db, "a", priority=9)
+    policy = ExecutionPolicy(budget_ids=("spent",))
+    [over] = await limited.created(db, "b", priority=5, policy=policy)
+    assert await claimed(db, 1) == []
+    assert await given.vector(db, over) == HELD
+
+    [free] = await limited.created(db, "b")
+
+    assert await claimed(db, 1) == [free]
+
+
+async def test_it_is_explained_which_budget_holds_back_how_many_come_first_and_until_when(
+    engine: Engine, db: Connection, ff_clock: Clock
+) -> None:
+    await budget(engine, "a b", used=10, reset_interval=60)
+    executions = [await attached(db, "a b") for _ in range(2)]
+    resets = await ff_clock.now() + timedelta(minutes=1)
+    await claimed(db)
+
+    [reason, *_] = (await explain_execution(db, executions[1])).reasons
+
+    assert reason.message.startswith("budget 'a b' used up: 10 of 10 tokens; it is reset at ")
+    assert reason.message.endswith(", 1 is before it")
+    assert reason.clears_at == resets
+    assert "ff budgets limits 'a b' --hard tokens=N" in (reason.remedy or "")
+    await db.execute("UPDATE ff.budget_usage SET current_value = 0")
+    [reason, *_] = (await explain_execution(db, executions[1])).reasons
+    assert reason.message == "a budget held it back, and its budgets have room again"

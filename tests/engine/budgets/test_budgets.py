@@ -59,9 +59,9 @@ async def test_a_budget_is_created_once_and_its_status_says_all(
 
 
 async def test_creating_again_changes_nothing_and_says_whether_it_is_the_same(
-    engine: Engine,
+    engine: Engine, db: Connection
 ) -> None:
-    await engine.create_budget("b", **LIMITS)
+    await engine.create_budget("b", actor="eve", **LIMITS)
 
     same = await engine.create_budget("b", **LIMITS)
     changed: dict[str, Any] = LIMITS | {"hard_limits": [7]}
@@ -70,6 +70,9 @@ async def test_creating_again_changes_nothing_and_says_whether_it_is_the_same(
     assert same == BudgetAlreadySatisfied(budget_id=budget_id("b"), same_definition=True)
     assert other == BudgetAlreadySatisfied(budget_id=budget_id("b"), same_definition=False)
     assert (await engine.get_budget_status("b")).hard_limits == {"tokens": 100}
+    [made] = await actions(db)
+    assert (made.event_type, made.actor) == ("budget_created", "eve")
+    assert made.details["limits"]["hard_limits"] == {"tokens": 100}
 
 
 @pytest.mark.parametrize(
@@ -137,12 +140,13 @@ async def test_limits_are_changed_by_dimension(
     assert (await engine.get_budget_status("b")).enforcement_mode is EnforcementMode.WARN
     events = await actions(db)
     assert [(each.event_type, each.actor) for each in events] == [
+        ("budget_created", "operator"),
         ("budget_limits_changed", "ann"),
         ("budget_limits_changed", "operator"),
     ]
     with pytest.raises(ValidationError, match="hard_limits"):
         await engine.update_budget_limits("b", hard_limits={"calls": True})
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="budget none"):
         await engine.update_budget_limits("none")
 
 
@@ -160,7 +164,7 @@ async def test_a_reset_begins_a_new_period(engine: Engine, ff_clock: Clock) -> N
     assert (status.usage, status.reset_count, status.last_reset_at) == ({"tokens": 0}, 1, now)
     assert (status.breach_count, status.soft_breach_count) == (1, 1)
     assert (status.last_breach_at, status.last_breach_dim) == (None, None)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="budget none"):
         await engine.reset_budget("none")
 
 

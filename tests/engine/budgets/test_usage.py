@@ -21,10 +21,12 @@ from flowfabric.engine import (
     UsageAlreadyApplied,
     UsageCounted,
 )
+from flowfabric.engine.budgets.report_usage_admin import report_usage_admin
 from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import uuid_partition
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import Another
 
 OK, AGAIN = UsageCounted(), UsageAlreadyApplied()
 DAY = 86_400
@@ -106,8 +108,17 @@ async def test_a_budget_that_nobody_created_has_no_limits_and_counts(engine: Eng
 
     found = await engine.read_budget_usage_and_limits("b")
     assert (found.limits, found.usage) == ({}, {"tokens": 11})
-    with pytest.raises(NotFound, match="budget b does not exist"):
-        await engine.get_budget_status("b")
+    await make(engine)
+    found = await engine.read_budget_usage_and_limits("b")
+    assert found.usage == {"tokens": 11}, "what was counted before stays"
+    assert found.limits == {
+        "hard:tokens": 100,
+        "hard:calls": 10,
+        "soft:tokens": 50,
+        "soft:calls": 0,
+    }
+    with pytest.raises(NotFound, match="budget c does not exist"):
+        await engine.get_budget_status("c")
 
 
 async def test_breaches_are_counted_by_dimension(engine: Engine) -> None:
@@ -132,10 +143,39 @@ async def test_a_key_counts_once_in_a_day_for_its_budget(engine: Engine, ff_cloc
     assert await report(engine, {"tokens": 10}, "k", "other") == OK
     assert await report(engine, {"tokens": 60}, "soft") == await report(engine, {}, "soft")
     assert await usage(engine) == {"tokens": 70}
+    await engine.reset_budget("b")
+    assert await report(engine, {"tokens": 10}, "k") == AGAIN, "also in the next period"
+    await report(engine, {"tokens": 70})
     await ff_clock.advance(DAY)
     assert await report(engine, {"tokens": 10}, "k") == SoftBreach(
         dimension="tokens", current_usage=80, soft_limit=50
     )
+
+
+@pytest.mark.parametrize("ends", ["commits", "is rolled back", "is refused"])
+async def test_a_repeat_beside_the_first_call_waits_for_it(
+    engine: Engine, db: Connection, another: Another, ends: str
+) -> None:
+    await make(engine)
+    if ends == "is refused":
+        await report(engine, {"tokens": 100})
+    first, second = await another(), await another()
+    transaction = first.transaction()
+    await transaction.start()
+    answer = await report_usage_admin(first, "b", ["tokens"], [5], dedup_key="k")
+
+    repeat = await given.blocked(
+        db, second, report_usage_admin(second, "b", ["tokens"], [5], dedup_key="k")
+    )
+    await (transaction.rollback() if ends == "is rolled back" else transaction.commit())
+
+    if ends == "is refused":
+        assert isinstance(answer, HardBreach)
+        assert await repeat == answer, "a key that was refused is free"
+        assert await usage(engine) == {"tokens": 100}
+    else:
+        assert await repeat == (AGAIN if ends == "commits" else OK)
+        assert await usage(engine) == {"tokens": 5}
 
 
 async def test_a_key_that_was_refused_is_free(engine: Engine) -> None:

@@ -44,13 +44,13 @@ BAD = [
 
 @pytest.mark.parametrize("cursor", BAD, ids=bytes.hex)
 def test_other_bytes_are_refused_by_name(cursor: bytes) -> None:
-    with pytest.raises(ValidationError, match=f"^invalid_input: cursor '{cursor.hex()}'"):
+    with pytest.raises(ValidationError, match=f"^invalid_cursor: cursor '{cursor.hex()}'"):
         decode_cursor(cursor)
-    with pytest.raises(ValidationError, match=f"^invalid_input: cursor '{cursor.hex()}'"):
+    with pytest.raises(ValidationError, match=f"^invalid_cursor: cursor '{cursor.hex()}'"):
         cursor_from_hex(cursor.hex())
 
 
 @pytest.mark.parametrize("text", ["0", "xy", "02 0000000000000001", "0x02", "٠٢", "latest"])
 def test_text_that_is_not_hexadecimal_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValidationError, match=r"^invalid_input: cursor"):
+    with pytest.raises(ValidationError, match=r"^invalid_cursor: cursor"):
         cursor_from_hex(text)

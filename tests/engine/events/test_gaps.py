@@ -41,11 +41,11 @@ async def test_a_writer_that_stays_open_delays_what_comes_behind_it_and_loses_no
 ) -> None:
     history = await subscribe_lease_history(hub)
     [before] = await claimed_many(db, 1)
+    assert [event.execution_id for event in await taken(history)] == [before.lease.execution_id]
     writer = await another()
     late = writer.transaction()
     await late.start()
     [slow] = await claimed_many(writer, 1)
-    assert [event.execution_id for event in await taken(history)] == [before.lease.execution_id]
 
     [quick] = await claimed_many(db, 1)
     waiting = asyncio.create_task(taken(history, 2))
@@ -135,7 +135,7 @@ async def test_a_row_that_cannot_be_understood_is_logged_and_passed(
     start = ends.cursor
     await ends.aclose()
     first, strange, last = [await completed(db) for _ in range(3)]
-    await db.execute("ALTER TABLE ff.completion_event DROP CONSTRAINT completion_event_outcome")
+    await db.execute("ALTER TABLE ff.completion_event ALTER outcome TYPE text")
     try:
         await db.execute(
             "UPDATE ff.completion_event SET outcome = 'exploded' WHERE execution_id = $1",
@@ -148,7 +148,6 @@ async def test_a_row_that_cannot_be_understood_is_logged_and_passed(
     finally:
         await db.execute(
             "DELETE FROM ff.completion_event;"
-            "ALTER TABLE ff.completion_event ADD CONSTRAINT completion_event_outcome CHECK"
-            " (outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped'))"
+            "ALTER TABLE ff.completion_event ALTER outcome TYPE ff.completion_outcome"
         )
     assert "cannot be read, skipping it: 'exploded' is not a valid CompletionOutcome" in caplog.text

@@ -5,8 +5,10 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.lease_events import revoked_by
+from flowfabric.engine.events.list_ended_leases import list_ended_leases
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
+from flowfabric.engine.executions.read_lease_expiries import read_lease_expiries
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -14,7 +16,8 @@ from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.operators.cancel_execution import cancel_execution
-from flowfabric.states import LeaseEventReason, LeaseEventType
+from flowfabric.engine.operators.revoke_lease import revoke_leases
+from flowfabric.states import AttemptOutcome, LeaseEventReason, LeaseEventType
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.events.facts import taken
@@ -93,3 +96,27 @@ def test_who_ended_a_lease_follows_from_how_it_ended(reason: LeaseEventReason | 
     assert revoked_by(LeaseEventType.EXPIRED, reason) == exceptions.get(reason, "reconciler")
     for kind in (LeaseEventType.ACQUIRED, LeaseEventType.RENEWED, LeaseEventType.RECLAIMED):
         assert revoked_by(kind, reason) is None
+
+
+async def test_ended_leases_of_a_process_are_those_that_it_gave_up_or_that_it_lost(
+    db: Connection,
+) -> None:
+    done = await given.claimed(db)
+    await complete(db, [Completion(done)])
+    held = await given.claimed(db)
+    gone = await given.claimed(db)
+    async with db.transaction():
+        await revoke_leases(db, [gone.execution_id], reason="stuck")
+
+    [ended] = await list_ended_leases(db, given.WORKER.worker_instance_id, namespace="default")
+    [lost] = await list_ended_leases(
+        db, given.WORKER.worker_instance_id, namespace="default", lost=True
+    )
+
+    assert (ended.execution_id, ended.outcome) == (done.execution_id, AttemptOutcome.SUCCESS)
+    assert ended.started_at is not None
+    assert (lost.execution_id, lost.ended_as) == (gone.execution_id, "revoked")
+    assert await list_ended_leases(db, "other", namespace="default") == []
+    assert list(await read_lease_expiries(db, [held.execution_id, gone.execution_id])) == [
+        held.execution_id
+    ]

@@ -227,6 +227,7 @@ SELECT $1, $1, 1, 1, n, 0, $2, 'renewed', 'w-1' FROM generate_series(1, $3::inte
 """
 
 
+@pytest.mark.usefixtures("new_database")
 @pytest.mark.parametrize("generic", [False, True])
 async def test_a_page_of_a_very_long_history_reads_no_other_page(
     db: Connection, generic: bool
@@ -242,7 +243,7 @@ async def test_a_page_of_a_very_long_history_reads_no_other_page(
     page = await module.read_history(explained, execution, cursor=later, limit=50)  # type: ignore[arg-type]
 
     assert (len(first.entries), len(page.entries)) == (50, 50)
-    assert max(cost.buffers for cost in explained.costs) < 150
+    assert max(cost.buffers for cost in explained.costs) < 200  # two or three for each entry
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ TABLES = {
     "lease_event": lease_events,
     "operator_event": operator_events,
 }
+NEVER_VACUUMED = "UPDATE pg_class SET relpages = 0, reltuples = -1 WHERE oid = $1::text::regclass"
 
 
 async def plan(db: Connection, statement: str, *values: int) -> str:
@@ -30,6 +31,8 @@ async def plan(db: Connection, statement: str, *values: int) -> str:
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.session("reads the plan of a session with our settings")
 async def test_a_page_and_the_newest_id_come_from_the_key(db: Connection, table: str) -> None:
+    # One that was empty when it was vacuumed is read by any index, all of which are empty.
+    await db.execute(NEVER_VACUUMED, f"ff.{table}")
     page = await plan(db, TABLES[table].READ, 7, 1000, 256)
     newest = await plan(db, TABLES[table].NEWEST)
 

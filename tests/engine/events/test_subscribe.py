@@ -15,6 +15,7 @@ from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_his
 from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.errors import Unavailable, ValidationError
 from tests.engine.events.facts import claimed_many, completed, emitted, taken, true
+from tests.worker.facts import eventually
 
 WAITERS = "SELECT count(*) FROM ff.waiter WHERE waiter_id LIKE '%-reader-%'"
 
@@ -28,7 +29,7 @@ async def test_two_subscribers_share_one_reader_and_see_the_same(hub: Hub, db: C
 
     assert told[0] == told[1]
     assert one._subscriber.reader is two._subscriber.reader
-    assert await db.fetchval(WAITERS) == 2  # the topics of one reader
+    assert await eventually(lambda: db.fetchval(WAITERS)) == 2  # the topics of one reader
 
 
 async def test_nobody_reads_when_nobody_subscribes(hub: Hub, db: Connection) -> None:
@@ -146,7 +147,7 @@ async def test_a_bad_cursor_is_refused_before_anything_is_read(hub: Hub) -> None
         subscribe_lease_history,
         subscribe_operator_events,
     ):
-        with pytest.raises(ValidationError, match=r"^invalid_input: cursor '03'"):
+        with pytest.raises(ValidationError, match=r"^invalid_cursor: cursor '03'"):
             await subscribe(hub, b"\x03")
 
     assert not hub.completions.is_reading

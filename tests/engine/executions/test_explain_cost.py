@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.session("prepares statements and sets how its session plans"),
+    pytest.mark.usefixtures("new_database"),
 ]
 
 MANY = 100_000
@@ -61,6 +62,7 @@ async def cost(db: Connection, number: int) -> dict[str, int]:
         "partition_key": f"{number * 7919 % 256}",
         "execution_id": f"'00000000-0000-7000-8000-{number:012x}'",
         "ahead_at_most": f"{AHEAD_AT_MOST}",
+        "namespaces": "NULL",
     }
     costs = {}
     for mode in ("force_custom_plan", "force_generic_plan"):

@@ -4,9 +4,8 @@ from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
-from flowfabric.config import DatabaseConfig
-from flowfabric.db.pool import connect
 from tests.engine.joins.invariants import broken_invariants
+from tests.warm_server import WarmServer
 
 PASSED = pytest.StashKey[bool]()
 
@@ -22,14 +21,25 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> tuple[WarmServer, str] | None:
+    """The server and the database of a test that has one."""
+    if "ff_dsn" not in request.fixturenames:
+        return None
+    return request.getfixturevalue("warm_server"), request.getfixturevalue("ff_dsn")
+
+
 @pytest.fixture(autouse=True)
-async def sound(request: pytest.FixtureRequest, ff_dsn: str) -> AsyncGenerator[None]:
+async def sound(
+    request: pytest.FixtureRequest, database: tuple[WarmServer, str] | None
+) -> AsyncGenerator[None]:
     """The database of a test that passed is looked at before it is emptied."""
     yield
-    if not request.node.stash.get(PASSED, False):
+    if database is None or not request.node.stash.get(PASSED, False):
         return
-    conn = await connect(DatabaseConfig(dsn=ff_dsn), role="tests")
+    server, dsn = database
+    conn = await server.lend_connection(dsn)
     try:
         assert await broken_invariants(conn) == {}
     finally:
-        await conn.close()
+        await server.take_connection_back(dsn, conn)

@@ -4,6 +4,7 @@ from uuid import uuid4
 
 import pytest
 
+from bench.flow_graphs import random_edges, submit
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, MemberCounts, describe_flow
@@ -15,6 +16,7 @@ from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import Another
 from tests.engine.flows.graphs import Graph, empty, fan_in, submitted
+from tests.explained import Explained
 
 NOBODY = dict.fromkeys(MemberCounts.__struct_fields__, 0)
 
@@ -327,3 +329,23 @@ async def test_row_and_groups_are_of_one_moment(
 
     assert found is not None
     assert (found.derived_state, found.edge_groups[0].running_count) == ("blocked", 1)
+
+
+@pytest.mark.session("reads the plan of a session with our settings")
+async def test_a_large_flow_that_statistics_do_not_know_costs_some_pages_a_member(
+    ff_engine: Engine, db: Connection
+) -> None:
+    edges = random_edges(1, 400, 800)
+    names = {name for edge in edges for name in edge}
+    await submit(ff_engine, "before", [("a", "b")], lane="l")
+    await db.execute("VACUUM ANALYZE")
+    flow_id, members = await submit(
+        ff_engine, "large", edges, lane="l", kinds=dict.fromkeys(names, "job")
+    )
+
+    for generic in (True, False):
+        explained = Explained(db, generic=generic)
+        found = await describe_flow(explained, flow_id)  # type: ignore[arg-type]
+        assert found is not None
+        assert found.members.total == len(members)
+        assert max(cost.buffers for cost in explained.costs) < 5 * len(members), explained.costs

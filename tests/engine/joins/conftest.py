@@ -1,5 +1,5 @@
 """After every test the invariants of flows hold."""
 
-from tests.engine.flows.conftest import pytest_runtest_makereport, sound
+from tests.engine.flows.conftest import database, pytest_runtest_makereport, sound
 
-__all__ = ["pytest_runtest_makereport", "sound"]
+__all__ = ["database", "pytest_runtest_makereport", "sound"]

@@ -72,6 +72,11 @@ async def decided(
             id="also across several that were skipped",
         ),
         pytest.param(
+            "s>l l>d w>d s>o x>o l>e v>e", {"e": AnyOf()}, "w:S x:F v:S",
+            "d:w e:w l:c o:k s:c v:ok w:ok x:f",
+            id="also above one that lost before, once nothing else needs it",
+        ),
+        pytest.param(
             "u>o o2>o u>l l>d w>d", {"o": AnyOf("let_run"), "d": AnyOf()}, "o2:S o:S w:S",
             "d:w l:c o:ok o2:ok u:w w:ok",
             id="what a join lets run is left alone",

@@ -12,11 +12,17 @@ from flowfabric.engine.journal.read_journal import read_journal
 from flowfabric.engine.journal.record_entries import record_entries
 from flowfabric.engine.journal.restart_execution import RestartedExecution, restart_execution
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.create_execution import MAX_PAYLOAD
+from flowfabric.engine.lifecycle.create_execution import MAX_PAYLOAD, Duplicate, create_execution
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.errors import ExecutionNotActive, LeaseExpired, StaleLease, ValidationError
+from flowfabric.errors import (
+    ExecutionNotActive,
+    IdempotencyConflict,
+    LeaseExpired,
+    StaleLease,
+    ValidationError,
+)
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import AttemptType, JournalKind
@@ -195,6 +201,28 @@ async def test_what_was_disarmed_is_not_carried_over(db: Connection) -> None:
 
     assert await journal(db, lease.execution_id) == ["-2 undo done", "0 mark done"]
     assert await armed(db, lease.execution_id) == [refund(b'"c"').encode()]
+
+
+# What was submitted.
+
+
+async def test_a_submit_is_compared_with_what_was_submitted_however_often_it_restarted(
+    db: Connection,
+) -> None:
+    key: dict[str, Any] = {"idempotency_key": "order-7", "payload_encoding": "json"}
+    lease = await given.claimed(db, input_payload=b'{"n": 1}', **key)
+    for payload in (b"2", b"3"):
+        await restarted(db, lease, payload)
+        [claimed] = await claim(db, given.WORKER, ttl=30)
+        lease = claimed.lease
+
+    answers = await create_execution(
+        db,
+        [given.new(input_payload=b'{"n":1}', **key), given.new(input_payload=b"3", **key)],
+    )
+
+    assert answers[0] == Duplicate(execution_id=lease.execution_id)
+    assert isinstance(answers[1], IdempotencyConflict)
 
 
 # Refusals and repeated calls.

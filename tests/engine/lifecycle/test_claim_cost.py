@@ -15,6 +15,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.session("prepares statements and sets how its session plans"),
+    pytest.mark.usefixtures("new_database"),
 ]
 
 

@@ -181,7 +181,7 @@ def check_move(before: dict[str, Any], after: dict[str, Any]) -> None:
         assert after[constant] == before[constant]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 async def test_the_invariants_hold_after_every_step_of_a_random_walk(
     db: Connection, clock: Clock, seed: int
 ) -> None:
@@ -204,8 +204,8 @@ async def test_the_stored_public_state_is_the_derived_one(
     execution_id = await given.created(db, delay=60)
     # Rooms that block and resume do not exist yet; the columns are the contract.
     await db.execute(
-        """UPDATE ff.exec_core SET eligibility_state = $1, resume_pending = $2,
-                  delay_until_ms = CASE WHEN $1 = 'not_eligible_until_time' THEN 1 END""",
+        """UPDATE ff.exec_core SET eligibility_state = $1::text, resume_pending = $2,
+                  delay_until_ms = CASE WHEN $1::text = 'not_eligible_until_time' THEN 1 END""",
         eligibility.value,
         resume_pending,
     )

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind, fence_columns
+from flowfabric.engine.lifecycle.lease import (
+    Lease,
+    LeaseHandle,
+    LeaseHandleKind,
+    fence_columns,
+    pack_lease,
+    unpack_lease,
+)
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.stored_policy import MAX_MS
@@ -61,6 +68,20 @@ def test_a_handle_is_written_as_in_the_vector() -> None:
 @given(handles)
 def test_a_handle_reads_back_as_it_was_written(handle: LeaseHandle) -> None:
     assert LeaseHandle.decode(handle.encode()) == handle
+
+
+@given(handles)
+def test_a_lease_is_packed_in_few_bytes_and_unpacked_from_either_form(handle: LeaseHandle) -> None:
+    packed = pack_lease(handle.lease)
+    assert len(packed) == 46
+    assert unpack_lease(packed) == unpack_lease(handle.encode()) == handle.lease
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00" * 45, b"\xff" * 46], ids=["none", "short", "large"])
+def test_other_bytes_are_no_packed_lease(data: bytes) -> None:
+    with pytest.raises(ValidationError, match="handle") as error:
+        unpack_lease(data)
+    assert error.value.code == "corruption"
 
 
 @pytest.mark.parametrize("length", range(len(BYTES)))

@@ -19,6 +19,8 @@ from flowfabric.states import TerminalOutcome
 from tests import given
 from tests.engine.lifecycle.fenced import OPERATIONS, Operation
 
+pytestmark = pytest.mark.usefixtures("new_database")
+
 MANY, BATCH = 400, 40
 FETCHED = """
 SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables

@@ -4,6 +4,7 @@ from typing import cast
 from uuid import uuid4
 
 import msgspec
+import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
@@ -70,6 +71,7 @@ async def test_only_what_the_process_still_holds_is_found(db: Connection, clock:
     assert await read_claimed(db, ids, worker_instance_id="w-1") == []
 
 
+@pytest.mark.usefixtures("new_database")
 async def test_asking_costs_as_much_as_is_active_whatever_is_queued(
     db: Connection, ff_engine: Engine
 ) -> None:

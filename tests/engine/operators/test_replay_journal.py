@@ -1,5 +1,6 @@
 """A replay goes on before the failure, from a step, or from the start."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.db.steps import current_step
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.entry import EntryWrite
+from flowfabric.engine.journal.kept_entries import Mark
 from flowfabric.engine.journal.read_journal import read_journal
 from flowfabric.engine.journal.record_entries import record_entries
 from flowfabric.engine.journal.restart_execution import restart_execution
@@ -15,6 +17,7 @@ from flowfabric.engine.journal.rewind_journal import MAX_KEYS
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.replay_execution import (
     Replayed,
     replay_execution,
@@ -23,6 +26,7 @@ from flowfabric.engine.operators.replay_execution import (
 from flowfabric.errors import EngineError, ExecutionNotTerminal, NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.states import JournalKind
+from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import NO_DATABASE, actions
 from tests.engine.flows.graphs import submitted
@@ -81,7 +85,7 @@ async def test_what_was_done_stays_done(db: Connection, made: str, kept: str) ->
 
     await replayed(db, execution_id)
 
-    left = [row["name"] for row in await rows(db, execution_id)]
+    left = [row["name"] for row in await rows(db, execution_id) if row["seq"] > 0]
     names = [name.strip("~!?") for name in made.split()]
     assert left == [name.strip("!") for name in kept.split()]
     assert await facts(db, execution_id) == {
@@ -91,6 +95,73 @@ async def test_what_was_done_stays_done(db: Connection, made: str, kept: str) ->
         "dropped_keys": [f"{name}#0" for name in names if name not in left],
         "new_generation": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("made", "gaps"),
+    [("a b c!", ""), ("a b! c", "b"), ("a ~b? c d?", "b"), ("a? b! c d! e?", "a"), ("a b? c!", "")],
+)
+async def test_the_mark_lists_the_calls_that_are_made_again_before_others_that_are_kept(
+    db: Connection, made: str, gaps: str
+) -> None:
+    execution_id = await failed(db, *made.split())
+
+    await replayed(db, execution_id)
+
+    assert await _gaps(db, execution_id) == gaps.split()
+    assert (await read_journal(db, [execution_id]))[execution_id].generation == 0
+
+
+async def test_gaps_of_an_earlier_replay_stay_until_the_journal_begins_anew(
+    db: Connection,
+) -> None:
+    execution_id = await failed(db, "a", "b!", "c", "d!")
+    await replayed(db, execution_id, from_step="d")
+    lease = await claimed_again(db, execution_id)
+    await fail(db, [Failure(lease=lease, reason="boom", category="permanent")])
+    await replayed(db, execution_id)
+    assert await _gaps(db, execution_id) == ["b"]
+    lease = await claimed_again(db, execution_id)
+    await recorded(db, lease, "e!", "f")
+    await fail(db, [Failure(lease=lease, reason="boom", category="permanent")])
+
+    await replayed(db, execution_id)
+
+    assert await _gaps(db, execution_id) == ["b", "e"]
+    lease = await claimed_again(db, execution_id)
+    async with db.transaction():
+        await restart_execution(db, lease, payload=b"{}")
+    assert await _gaps(db, execution_id) == []
+
+
+async def _gaps(db: Connection, execution_id: ExecutionId) -> list[str]:
+    """The names of the calls that are made again although later ones are kept."""
+    marks = [row["value"] for row in await rows(db, execution_id) if row["seq"] == 0]
+    return [name for mark in marks for name, _, _ in Mark.decode(mark).again]
+
+
+async def test_a_sleep_whose_time_has_passed_was_done(db: Connection, clock: Clock) -> None:
+    lease = await given.claimed(db)
+    soon, later = [await clock.now() + timedelta(seconds=each) for each in (5, 50)]
+    await recorded(db, lease, "a!", "~nap?", due_at=soon)
+    await recorded(db, lease, "b!", "~rest?", due_at=later)
+    await fail(db, [Failure(lease=lease, reason="boom", category="permanent")])
+    await clock.advance(5)
+
+    await replayed(db, lease.execution_id)
+
+    assert await journal(db, lease.execution_id) == ["1 a failed", "2 nap open"]
+
+
+async def test_a_failure_that_did_not_end_the_execution_stays_got_over(db: Connection) -> None:
+    lease = await given.claimed(db)
+    await recorded(db, lease, "a", "b!", "c", "~nap?")
+    async with db.transaction():
+        await cancel_execution(db, lease.execution_id, reason="a mistake")
+
+    await replayed(db, lease.execution_id)
+
+    assert await journal(db, lease.execution_id) == ["1 a done", "2 b failed", "3 c done"]
 
 
 async def test_the_numbers_of_kept_entries_stay_and_new_ones_follow(db: Connection) -> None:

@@ -21,6 +21,7 @@ from tests.engine.controls import (
     Another,
     actions,
     execution,
+    waiting,
 )
 
 
@@ -211,3 +212,20 @@ async def test_it_passes_through_the_engine(db: Connection, ff_engine: Engine) -
     await ff_engine.set_execution_tag(execution_id, "shop.tenant", "t")
 
     assert await tags(db, execution_id) == {"shop.tenant": "t"}
+
+
+async def test_a_tag_waits_for_a_claim_and_its_event_has_the_lease(
+    db: Connection, another: Another
+) -> None:
+    execution_id = await given.created(db)
+    rival = await another()
+
+    async with rival.transaction():
+        await claim(rival, given.WORKER, ttl=10)
+        tagged = await waiting(
+            rival, set_execution_tag(db, execution_id, "shop.tenant", "t", actor="ann")
+        )
+    await tagged
+
+    epoch = "SELECT lease_epoch FROM ff.operator_event WHERE execution_id = $1"
+    assert await db.fetchval(epoch, execution_id.uuid) == 1

@@ -55,6 +55,21 @@ async def test_admission_counts_starts_and_slots(db: Connection, clock: Clock) -
     assert (await check_admission(db, policy, third)).outcome == "admitted"
 
 
+async def test_an_admission_that_cannot_be_is_refused(db: Connection) -> None:
+    await limited.limit(db, cap=1)
+    one = ExecutionId.mint()
+    for call, said in (
+        (check_admission(db, "per-customer", "x"), "execution_id 'x'"),  # type: ignore[arg-type]
+        (release_admission(db, "per-customer", "x"), "execution_id 'x'"),  # type: ignore[arg-type]
+        (check_admission(db, "per-customer", one, limits=5), "limits 5"),  # type: ignore[arg-type]
+        (check_admission(db, "per-customer", one, limit_key=5), "limit_key 5"),  # type: ignore[arg-type]
+        (check_admission(db, 7, one), "limit 7"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValidationError, match=said):
+            await call
+    assert await db.fetchval("SELECT count(*) FROM ff.quota_admitted") == 0
+
+
 async def test_an_execution_that_is_released_and_admitted_again_counts_once(
     db: Connection, clock: Clock
 ) -> None:
@@ -73,6 +88,49 @@ async def test_an_execution_that_is_released_and_admitted_again_counts_once(
     assert (await check_admission(db, policy, ExecutionId.mint())).outcome == "admitted"
     assert await trim_quotas(db, 100) > 0
     assert await db.fetchval("SELECT count(*) FROM ff.quota_admitted WHERE released_at_ms > 0") == 0
+
+
+async def test_an_execution_is_admitted_by_each_key_of_a_limit_for_itself(db: Connection) -> None:
+    """Also by two keys that are stored in the same partition."""
+    await limited.limit(db, cap=1)
+    keys = dict[int, str]()
+    for number in range(1000):
+        name = f"k-{number}"
+        partition = await db.fetchval("SELECT ff.quota_partition($1, 256)", limited.key(name))
+        if partition in keys:
+            break
+        keys[partition] = name
+    one, other = keys[partition], name
+    execution_id = ExecutionId.mint()
+
+    for key in (one, other):
+        admission = await check_admission(db, "per-customer", execution_id, limit_key=key)
+        assert admission.outcome == "admitted"
+
+    for key in (one, other):
+        refused = await check_admission(db, "per-customer", ExecutionId.mint(), limit_key=key)
+        assert refused.outcome == "concurrency_exceeded"
+    await release_admission(db, "per-customer", execution_id)
+    for key in (one, other):
+        free = await check_admission(db, "per-customer", ExecutionId.mint(), limit_key=key)
+        assert free.outcome == "admitted"
+
+
+@pytest.mark.parametrize(
+    "column", ["window_ms", "max_requests_per_window", "active_concurrency_cap", "jitter_ms"]
+)
+async def test_stored_numbers_that_no_limit_can_have_are_told_as_corruption(
+    db: Connection, column: str
+) -> None:
+    await limited.limit(db, cap=1)
+    await db.execute("ALTER TABLE ff.quota_policy DROP CONSTRAINT quota_policy_limits")
+    await db.execute(f"UPDATE ff.quota_policy SET {column} = -1")
+
+    with pytest.raises(ValidationError, match="must") as corrupt:
+        await read_quota_policy_limits(db, "per-customer")
+
+    assert corrupt.value.code == "corruption"
+    assert await read_quota_policy_limits(db, "another") is None
 
 
 async def test_a_slot_is_free_once_the_execution_has_run_or_ended(

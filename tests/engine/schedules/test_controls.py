@@ -23,6 +23,7 @@ from flowfabric.engine.schedules.list_schedules import list_schedules
 from flowfabric.engine.schedules.pause_schedule import pause_schedule
 from flowfabric.engine.schedules.preview_schedule import preview_schedule
 from flowfabric.engine.schedules.prune_schedule_fires import prune_schedule_fires
+from flowfabric.engine.schedules.release_queued import release_queued
 from flowfabric.engine.schedules.resume_schedule import resume_schedule
 from flowfabric.engine.schedules.sync_schedules import sync_schedules
 from flowfabric.engine.schedules.trigger_schedule import trigger_schedule
@@ -38,7 +39,7 @@ from flowfabric.errors import (
 )
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.schedules.spec import spec_of
-from flowfabric.states import PublicState, ScheduleSource, ScheduleState
+from flowfabric.states import PublicState, ScheduleOverlap, ScheduleSource, ScheduleState
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.schedules.stored import (
@@ -334,11 +335,52 @@ async def test_a_backfill_fires_what_was_not(db: Connection, clock: Clock) -> No
     assert await events(db) == ["created", "backfilled", "backfilled"]
 
 
+async def test_what_a_backfill_has_fired_is_not_fired_again_when_it_is_caught_up(
+    db: Connection, clock: Clock
+) -> None:
+    for overlap in ScheduleOverlap:
+        await stored(db, clock, overlap, overlap=overlap, catch_up=2)
+    await clock.set(BEGIN + 3.2 * HOUR)
+    made = {
+        each: (await backfill_schedule(db, each, BEGIN + 2 * HOUR, BEGIN + 3.1 * HOUR)).executions
+        for each in ScheduleOverlap
+    }
+
+    await fire(db)
+
+    for overlap, executions in made.items():
+        assert await outcomes(db, overlap) == ["1 missed", "2 backfilled", "3 backfilled"], overlap
+        states = [await given.public_state(db, each) for each in executions]
+        assert states == ["waiting"] * 2, overlap
+        schedule = await again(db, overlap)
+        assert (schedule.fired, schedule.missed) == (2, 1), overlap
+        assert schedule.next_fire_at == BEGIN + 4 * HOUR
+
+
+async def test_a_backfill_forgets_none_that_waits_for_its_turn(
+    db: Connection, clock: Clock
+) -> None:
+    await stored(db, clock, overlap="queue_all")
+    for hour in (1, 2):
+        await clock.set(BEGIN + hour * HOUR)
+        await fire(db)
+    waits = (await history(db))[-1].execution_id
+    assert waits is not None
+    await backfill_schedule(db, "hourly", BEGIN - 12 * HOUR, BEGIN)  # more than are remembered
+
+    while await end(db, 50):
+        async with db.transaction():
+            await release_queued(db, 10)
+
+    assert await given.public_state(db, waits) == "completed"
+
+
 @pytest.mark.parametrize(
     ("start", "end_", "said"),
     [
         (BEGIN, BEGIN + 9 * HOUR, "end '2027-01-05T09:00:00+00:00' must not be in the future"),
         (BEGIN.replace(tzinfo=None), BEGIN, "start '2027-01-05T00:00:00' must have a time zone"),
+        (BEGIN, BEGIN - HOUR, "end '2027-01-04T23:00:00+00:00' must not be before start"),
         (BEGIN.replace(year=2020), BEGIN, "start '2020-01-05T00:00:00+00:00' has more than 10000"),
     ],
 )

@@ -124,6 +124,10 @@ async def test_one_statement_appends_to_many_streams_and_refuses_row_by_row(
     assert await texts(db, first) == ["f1"]
     assert await texts(db, second) == ["s1", "s2"]
 
+    twice = Append(lease=first, frames=[frame("f2")])
+    with pytest.raises(ValidationError, match=f"{first.execution_id.uuid}.* has 2 appends"):
+        await append_frames(db, [twice, twice])
+
 
 @pytest.mark.parametrize(
     ("outlived", "wanted"),

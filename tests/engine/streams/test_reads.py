@@ -37,6 +37,9 @@ async def test_a_read_includes_both_ends(db: Connection, clock: Clock, ff_engine
     assert await read(from_="end") == ""
     assert await read(to="start") == ""
     assert await read(count_limit=2) == "ab"
+    assert await read(count_limit=2, newest=True) == "l{"
+    assert await read(to=f"{now}", count_limit=2, newest=True) == "bc"
+    assert await read(count_limit=9, newest=True) == "abcdl{"
     assert await read(visibility="exclude_best_effort") == "abcd{"
 
     async def tail(**place: Any) -> str:

@@ -87,7 +87,7 @@ async def test_signals_stay_in_the_order_of_their_arrival_and_come_back_whole(
     found = await read_waitpoints(db, waitpoint.execution_id, [waitpoint.waitpoint_id, uuid4()])
 
     [read] = found.values()
-    one, two = [stored.signal() for stored in read.signals]
+    one, two = read.signals
     assert (one.signal_name, one.payload, one.source_type, one.correlation_id) == (
         "one",
         b"1",

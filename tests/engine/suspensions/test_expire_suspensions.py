@@ -58,9 +58,9 @@ async def due(db: Connection, clock: Clock, behavior: str, **fields: Any) -> Par
 @pytest.mark.parametrize(
     ("behavior", "state", "failure", "cancellation"),
     [
-        ("fail", "failed", "suspension_timeout:fail", None),
+        ("fail", "failed", "suspension_timeout:fail", "suspension_timeout_fail"),
         ("cancel", "cancelled", None, "suspension_timeout_cancel"),
-        ("expire", "expired", "suspension_timeout_expire", None),
+        ("expire", "expired", "suspension_timeout_expire", "suspension_timeout_expire"),
     ],
 )
 async def test_an_execution_ends_by_its_timeout(
@@ -69,7 +69,7 @@ async def test_an_execution_ends_by_its_timeout(
     behavior: str,
     state: str,
     failure: str | None,
-    cancellation: str | None,
+    cancellation: str,
 ) -> None:
     held = await due(db, clock, behavior)
 
@@ -83,7 +83,7 @@ async def test_an_execution_ends_by_its_timeout(
         "failure_reason": failure,
         "failure_category": None if failure is None else "timeout",
         "cancellation_reason": cancellation,
-        "cancelled_by": None if cancellation is None else "suspension_timeout",
+        "cancelled_by": "suspension_timeout" if state == "cancelled" else None,
     }
     [attempt] = await given.attempts(db, held.id)
     assert (attempt["outcome"], attempt["ended_at_ms"]) == (state, now)

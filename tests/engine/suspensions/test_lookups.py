@@ -24,6 +24,8 @@ from tests import given
 from tests.engine.suspensions import parked
 from tests.engine.suspensions.parked import ask, suspend_all
 
+pytestmark = pytest.mark.usefixtures("new_database")
+
 MANY, BATCH = 300, 20
 FETCHED = """
 SELECT relname, idx_tup_fetch + seq_tup_read AS fetched FROM pg_stat_xact_user_tables

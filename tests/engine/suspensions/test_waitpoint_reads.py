@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,12 +14,14 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.suspensions.close_waitpoint import close_waitpoint
+from flowfabric.engine.suspensions.expire_pending_waitpoints import expire_pending_waitpoints
+from flowfabric.engine.suspensions.list_closed_waitpoints import list_closed_waitpoints
 from flowfabric.engine.suspensions.list_open_waitpoints import list_open_waitpoints
 from flowfabric.engine.suspensions.list_pending_waitpoints import list_pending_waitpoints
 from flowfabric.engine.suspensions.read_waitpoint_token import read_waitpoint_token
 from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId
-from flowfabric.states import WaitpointState
+from flowfabric.states import PublicState, WaitpointState
 from flowfabric.testing import Clock
 from flowfabric.wire import wire
 from tests import given
@@ -256,3 +259,33 @@ async def test_a_waitpoint_of_an_execution_that_has_ended_is_not_open(db: Connec
     assert (await list_pending_waitpoints(db, lease.execution_id)).waitpoints == []
     assert (await list_open_waitpoints(db)).waitpoints == []
     assert await read_waitpoint_token(db, lease.execution_id, waitpoint.waitpoint_id) is None
+
+
+# Closed ones.
+
+
+async def test_closed_waitpoints_are_listed_as_answered_or_expired_newest_first(
+    db: Connection, clock: Clock
+) -> None:
+    unused = await pending(db, await leased(db), "unused")
+    await closed(db, unused.execution_id, unused.waitpoint_id)
+    late = [await pending(db, await given.claimed(db), key) for key in ("a", "b")]
+    answered = (await suspended(db, Single("yes", "go"))).waitpoints["yes"]
+    await accepted(db, answered, "go")
+    await clock.advance(timedelta(days=400))
+    await expire_pending_waitpoints(db, 10)
+
+    page = await list_closed_waitpoints(db, "answered", namespace="default")
+    first = await list_closed_waitpoints(db, "expired", limit=1)
+    rest = await list_closed_waitpoints(db, "expired", cursor=first.next_cursor)
+
+    [found] = page.waitpoints
+    assert (found.waitpoint_id, found.close_reason) == (answered.waitpoint_id, "resumed")
+    assert [each.signal_name for each in found.signals] == ["go"]
+    assert (found.question, found.public_state) == (None, PublicState.RESUMABLE)
+    expired = [each.waitpoint_id for each in (*first.waitpoints, *rest.waitpoints)]
+    assert sorted(expired) == sorted(each.waitpoint_id for each in late)
+    assert rest.next_cursor is None
+    assert (await list_closed_waitpoints(db, "answered", namespace="x")).waitpoints == []
+    with pytest.raises(ValidationError, match="closed_as"):
+        await list_closed_waitpoints(db, "lost")  # pyright: ignore[reportArgumentType]

@@ -58,7 +58,7 @@ BROKEN: Final = {
     "I8 only the lease that is held is renewed": """
         SELECT r.execution_id FROM ff.lease_event r
          WHERE r.event_type = 'renewed'
-           AND (SELECT (l.lease_id, l.lease_epoch, l.event_type) FROM ff.lease_event l
+           AND (SELECT (l.lease_id, l.lease_epoch, l.event_type::text) FROM ff.lease_event l
                  WHERE l.execution_id = r.execution_id AND l.event_id < r.event_id
                    AND l.event_type <> 'renewed' ORDER BY l.event_id DESC LIMIT 1)
             <> (r.lease_id, r.lease_epoch, 'acquired'::text)""",

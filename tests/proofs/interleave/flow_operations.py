@@ -24,7 +24,7 @@ from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.engine.suspensions.suspension import SuspendRequest
-from flowfabric.errors import FlowAlreadyTerminal, NotBlockedByDeps
+from flowfabric.errors import ExecutionTerminal, FlowAlreadyTerminal, NotBlockedByDeps
 from flowfabric.joins import AnyOf
 from flowfabric.states import CancellationPolicy
 from tests.proofs.interleave.actor import told
@@ -150,9 +150,11 @@ those have ended, and drops the listing.
 
 
 def _refused(answer: Any) -> str:
-    """A member that its flow has cancelled but not parked yet is refused by another name."""
-    parked = isinstance(answer, FlowAlreadyTerminal | NotBlockedByDeps)
-    return "its flow was cancelled" if parked else told(answer)
+    """A member of a cancelled flow is refused by other names until it is parked, and has ended."""
+    cancelled = isinstance(answer, FlowAlreadyTerminal | NotBlockedByDeps) or (
+        isinstance(answer, ExecutionTerminal) and answer.public_state == "cancelled"
+    )
+    return "its flow was cancelled" if cancelled else told(answer)
 
 
 def cancel_header(policy: CancellationPolicy) -> Operation:

@@ -54,10 +54,11 @@ def holds(condition: Condition, signals: Signals) -> bool:
 
 
 def found(condition: Condition, signals: Signals) -> list[Received]:
-    """The signals because of which the condition holds."""
+    """The signals because of which the condition holds, in the order of their arrival."""
     members = condition.members if isinstance(condition, AnyCondition) else (condition,)
     good = [leaf for member in members if holds(member, signals) for leaf in leaves(member)]
-    return list({id(each): each for leaf in good for each in counted(leaf, signals)}.values())
+    each_once = {id(each): each for leaf in good for each in counted(leaf, signals)}
+    return sorted(each_once.values(), key=lambda each: each.accepted_at_ms)
 
 
 def match_of(condition: Condition, key: str, signals: Signals) -> Match:

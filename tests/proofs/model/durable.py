@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric.engine.journal.entry import EntryWrite
+from flowfabric.engine.journal.restart_execution import RestartedExecution
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
 from flowfabric.errors import NotFound, TargetNotSignalable
 from flowfabric.states import SignalEffect
 from tests.proofs.model.moves import refusal
-from tests.proofs.model.records import World
+from tests.proofs.model.records import Execution, World
 from tests.proofs.model.wait_records import Entry, Inbox
 from tests.proofs.model.waits import resume
 
@@ -49,3 +51,35 @@ def record_entries(world: World, writes: Sequence[EntryWrite]) -> list[Any]:
             entry = Entry(write.name, write.lease.attempt_index, world.now_ms, write.value or b"")
             each.entries = {write.seq: entry, **each.entries}
     return answers
+
+
+def restart_execution(world: World, held: Lease, payload: bytes) -> Any:
+    """The handler begins anew: other arguments, an empty journal, no open waitpoints."""
+    each = world.executions.get(held.execution_id)
+    refused = refusal(world, held)
+    if each is not None and refused is not None and _restarted_by(each, held):
+        return RestartedExecution(
+            execution_id=each.execution_id, generation=each.generation, repeated=True
+        )
+    if each is None or refused is not None:
+        return refused
+    world.relinquish(each, attempt_state="pending_first_attempt")
+    each.attempt_index += 1
+    each.retry_count = each.lease_reclaim_count = 0
+    each.generation += 1
+    each.payload = payload
+    mark = b'{"generation":%d}' % each.generation
+    each.entries = {0: Entry("mark", held.attempt_index, world.now_ms, mark)}
+    for waitpoint in each.waitpoints.values():
+        waitpoint.close(world.now_ms, "restarted")
+    return RestartedExecution(execution_id=each.execution_id, generation=each.generation)
+
+
+def _restarted_by(seen: Execution, held: Lease) -> bool:
+    """Is it a repeated call of the holder, before anybody else has claimed?"""
+    return (
+        (seen.attempt_index, seen.lease_epoch, seen.lease_id)
+        == (held.attempt_index + 1, held.lease_epoch, held.lease_id)
+        and seen.lifecycle_phase == "runnable"
+        and seen.attempt_state == "pending_first_attempt"
+    )

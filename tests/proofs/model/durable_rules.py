@@ -68,3 +68,13 @@ class DurableRules(Common):
             lambda _: durable.record_entries(self.world, writes),
             only=leases[0].execution_id,
         )
+
+    @move(number=which, how=some, payload=st.integers(0, 99))
+    def restart_execution(self, number: int, how: int, payload: int) -> None:
+        lease, data = self.held(number, how), b"%d" % payload
+        self.both(
+            "restart_execution",
+            lambda engine: engine.restart_execution(lease, payload=data),
+            lambda _: durable.restart_execution(self.world, lease, data),
+            only=lease.execution_id,
+        )

@@ -144,7 +144,8 @@ def lease(
     now = world.now_ms
     goes_on = each.attempt_state == "attempt_interrupted"
     if not goes_on:
-        each.attempt_type = ATTEMPTS.get(each.attempt_state, "initial")
+        first = "restart" if each.attempt_index else "initial"
+        each.attempt_type = ATTEMPTS.get(each.attempt_state, first)
     each.lifecycle_phase, each.attempt_state = "active", "running_attempt"
     each.waits("not_applicable", "none")
     each.blocking_detail, each.resume_pending = None, False

@@ -78,6 +78,8 @@ class Execution(msgspec.Struct, kw_only=True):
     """What is in its inbox, in order."""
     entries: dict[int, Entry] = {}
     """What its journal has, by number."""
+    generation: int = 0
+    """How often its handler began with an empty journal again."""
     resume_pending: bool = False
     suspension: Suspension | None = None
     waitpoints: dict[UUID, Waitpoint] = {}

@@ -82,6 +82,7 @@ def replay_flow(world: World, flow_id: UUID, *, preview: bool) -> Named:
         return answer
     if flow.state == "cancelled":
         _open(world, flow)
+    flow.last_mutation_at_ms = world.now_ms
     _restart(world, flow, [world.executions[each] for each in sorted(again)], {*waits}, set())
     return answer
 
@@ -99,7 +100,6 @@ def _open(world: World, flow: Flow) -> None:
         each.flow_cancelled = False
     flow.state, flow.cancelled_at_ms = "open", None
     flow.cancel_reason = flow.cancellation_policy = None
-    flow.last_mutation_at_ms = world.now_ms
 
 
 def _may(world: World, seen: Execution) -> bool:

@@ -190,6 +190,7 @@ def time_out(world: World, each: Execution) -> str:
         world.terminalize(
             [each], outcome, reason=reason, category="timeout", by=by, close_reason=why
         )
+        each.cancellation_reason = f"suspension_timeout_{behavior}"
     elif behavior == "escalate":
         suspension.reason_code, suspension.timeout_at_ms = "waiting_for_operator_review", None
         suspension.behavior, each.blocking_reason = "fail", "paused_by_operator"

@@ -48,9 +48,9 @@ OF_DURABLE: Final = (
         ("G3",),
         (
             Edit(
-                Place(folder="engine/journal/record_entries.py"),
-                find="""WHERE (SELECT count(*) FROM locked) = cardinality(%(lease_id)s::uuid[])
-        OR caller IN (SELECT ordinal FROM locked)""",
+                Place(folder="engine/lifecycle/sql/entries.py"),
+                find="""WHERE (SELECT count(*) FROM {leases}) = cardinality(%(lease_id)s::uuid[])
+        OR caller IN (SELECT ordinal FROM {leases})""",
                 put="WHERE true",
             ),
         ),

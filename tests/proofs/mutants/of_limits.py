@@ -64,8 +64,8 @@ OF_LIMITS: Final = (
             ),
             Edit(
                 Place(folder="engine/lifecycle/sql/end.py"),
-                find=""" AND ended.leased RETURNING ended.* )""",
-                put=""" AND ended.leased RETURNING ended.*
+                find=""" ended.lease_reason, ended.worker_instance_id )""",
+                put=""" ended.lease_reason, ended.worker_instance_id
 ), lowered AS (
     UPDATE ff.quota_key q SET held = q.held - fewer.n
       FROM (SELECT quota_key_id, count(*) AS n FROM lease_ended
@@ -120,5 +120,15 @@ OF_LIMITS: Final = (
             ),
         ),
         proofs=("interleave",),
+    ),
+    Mutant(
+        "executions of a key that no worker knows keep its room",
+        ("G14",),
+        (
+            Edit(_CLAIM, find="WHERE held.route_id = ANY (p_routes)", put=""),
+            Edit(_CLAIM, find="WHERE queued.route_id = ANY (p_routes)", put=""),
+        ),
+        proofs=("limits",),
+        tests=("engine/quotas/test_routes.py",),
     ),
 )

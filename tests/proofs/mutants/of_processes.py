@@ -159,8 +159,8 @@ OF_THE_DATABASE: Final = (
         (
             Edit(
                 Place(function="transact"),
-                find="async with pool.connection() as $conn:",
-                put="async with pool.connection(), pool.connection() as $conn:",
+                find="async with pool.connection(operation) as $conn:",
+                put="async with pool.connection(), pool.connection(operation) as $conn:",
             ),
         ),
         proofs=("pool",),
@@ -276,4 +276,20 @@ OF_SWEEPS: Final = (
     ),
 )
 
-OF_PROCESSES: Final = (*OF_WORKERS, *OF_CLIENTS, *OF_THE_DATABASE, *OF_SWEEPS)
+OF_THE_SERVER: Final = (
+    Mutant(
+        "a duration that is too long is an unexpected error",
+        ("S6",),
+        (
+            Edit(
+                Place(folder="api"),
+                find="except (OverflowError, ValueError):",
+                put="except ZeroDivisionError:",
+            ),
+        ),
+        proofs=("fuzz",),
+        tests=("server/test_bad_input.py",),
+    ),
+)
+
+OF_PROCESSES: Final = (*OF_WORKERS, *OF_CLIENTS, *OF_THE_DATABASE, *OF_SWEEPS, *OF_THE_SERVER)

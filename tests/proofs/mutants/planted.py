@@ -100,8 +100,8 @@ OF_LEASES: Final = (
         (
             Edit(
                 _END,
-                find="AND $ended.leased RETURNING $ended.*",
-                put="AND false RETURNING $ended.*",
+                find="AND $ended.leased RETURNING $ended.partition_key",
+                put="AND false RETURNING $ended.partition_key",
             ),
         ),
         proofs=("interleave", "model_stateful"),

@@ -191,19 +191,34 @@ async def test_attached_work_waits_for_the_next_period(lab: Lab, clock: Clock) -
     assert [await lab.state(each) for each in handles] == ["completed", "completed"]
 
 
-async def test_losers_of_a_race_give_back_what_they_have_spent(lab: Lab) -> None:
+async def test_losers_of_a_race_and_their_children_give_back_what_they_have_spent(
+    lab: Lab, clock: Clock
+) -> None:
     @lab.app.task("racer")
     async def racer(ctx: Ctx, tokens: int) -> int:
         await ctx.spend("b", tokens=tokens)
-        if tokens > 1:
-            await ctx.wait_for_signal("never")
+        match tokens:
+            case 1:
+                await ctx.sleep(60)
+            case 10:
+                await ctx.gather([helper.call()])
+            case _:
+                await ctx.wait_for_signal("never")
         return tokens
+
+    @lab.app.task("helper")
+    async def helper(ctx: Ctx) -> None:
+        await ctx.spend("b", tokens=50)
+        await ctx.wait_for_signal("never")
 
     @lab.app.task("job")
     async def job(ctx: Ctx) -> int:
         return await ctx.race(*racer.many([10, 20, 1]))
 
     handle = await lab.submitted(job.call())
+    assert await used(lab) == 81
+    await clock.advance(60)
+    await lab.run()
     assert await handle.result(5) == 1
 
     async def given_back() -> bool:  # once the losers have ended, which may be after the race
@@ -239,5 +254,21 @@ async def test_budgets_that_cannot_be_are_refused(lab: Lab) -> None:
     handle = await lab.submitted(job.call())
     with pytest.raises(ExecutionFailed, match="tokens"):
         await handle.result(5)
+
+    @lab.app.task("odd")
+    async def odd(ctx: Ctx) -> None:
+        for amounts, said in (({"tokens": 1}, "'tokens' is given twice"), (7, "dimensions 7")):
+            with pytest.raises(ValidationError, match=said):
+                await ctx.use("b", amounts, tokens=2)  # pyright: ignore[reportArgumentType]
+        for key in ("\u00e4" * 512, "a\nb", "x" * 1024):
+            lab.did.append(await ctx.use("b", tokens=1, dedup=key))
+
+    await (await lab.submitted(odd.call())).result(5)
+    assert lab.did == [UsageCounted()] * 3, "every key that a budget takes"
     with pytest.raises(ValidationError, match="budget_ids"):
         await lab.client.submit(job.call(), budget=[str(each) for each in range(33)])
+    for change in (lab.client.budgets.create, lab.client.budgets.limits):
+        for wrong in ({"hard": {"a": -1}}, {"soft": 5}, {"every": -1}, {"mode": "lax"}):
+            [name] = wrong
+            with pytest.raises(ValidationError, match=f"invalid_input: {name}"):
+                await change("b", **{"hard": {}, **wrong})  # pyright: ignore

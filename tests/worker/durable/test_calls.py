@@ -1,12 +1,15 @@
 """Time, chance and restarts, as methods of the context."""
 
+import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
 
-from flowfabric import ConfigError, Ctx, Retry, TransactionOpen
-from flowfabric.errors import NestedDurableCall
+from flowfabric import ConfigError, Ctx, LeaseLost, Retry, TransactionOpen
+from flowfabric.errors import NestedDurableCall, WaitpointClosed
 from flowfabric.testing import Clock
+from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.worker.durable.lab import Lab
 
 pytestmark = pytest.mark.timeout(60)
@@ -116,6 +119,32 @@ async def test_signals_that_were_not_consumed_survive_a_restart(lab: Lab) -> Non
     assert await handle.result(5) == [0, 1, 2]
 
 
+async def test_a_restart_closes_waitpoints_so_that_no_signal_is_accepted_in_vain(lab: Lab) -> None:
+    await lab.seed_key()
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx, turn: int) -> str:
+        lab.did.append(await ctx.waitpoint("approve", expires=3600))
+        if turn == 0:
+            await ctx.restart(1)
+        [signal] = await ctx.wait(lab.did[-1].any())
+        return signal.signal_name
+
+    async def answer(place: int) -> object:
+        waitpoint: HandlerWaitpoint = lab.did[place]
+        return await lab.client.signal(
+            handle.execution_id, waitpoint.waitpoint_id, token=waitpoint.token, name="yes"
+        )
+
+    handle = await lab.submitted(job.call(0))
+    with pytest.raises(WaitpointClosed):
+        await answer(0)
+    await answer(1)
+    await lab.run()
+
+    assert await handle.result(5) == "yes"
+
+
 async def test_children_of_another_generation_are_others(lab: Lab) -> None:
     @lab.app.task("child")
     async def child(ctx: Ctx) -> str:
@@ -164,3 +193,33 @@ async def test_a_task_in_a_child_process_has_no_durable_calls(lab: Lab) -> None:
         handle = await lab.submitted(task.call())
         assert await lab.state(handle) == "failed"
         assert ConfigError.__name__ in (await lab.row(handle))["failure_reason"]
+
+
+async def test_every_call_of_a_cancelled_handler_is_refused(lab: Lab) -> None:
+    async def refused(ctx: Ctx) -> None:
+        calls: list[Callable[[], object]] = [
+            ctx.now,
+            ctx.random,
+            ctx.uuid,
+            lambda: ctx.patched("audit"),
+            lambda: ctx.sleep(1),
+            lambda: ctx.step("work", int),
+            lambda: ctx.wait_for_signal("go"),
+        ]
+        for call in calls:
+            with pytest.raises(LeaseLost):
+                call()
+        lab.did.append("refused")
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        await handle.cancel()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await refused(ctx)
+
+    handle = await lab.client.submit(job.call())
+    await lab.run()
+
+    assert lab.did == ["refused"]

@@ -108,6 +108,22 @@ async def test_one_that_fails_does_not_stop_the_others_and_fails_the_compensatio
     assert state == "failed"
 
 
+async def test_a_kind_may_be_longer_than_the_name_of_an_entry(lab: Lab) -> None:
+    @lab.app.task("u" * 256)
+    async def undo(ctx: Ctx) -> None:
+        lab.did.append("undo")
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        await ctx.compensate(undo.call())
+        raise Fail("no luck", retryable=False)
+
+    handle = await lab.submitted(job.call())
+
+    assert await lab.journal(handle) == ["u" * 128 + "#0 done"]
+    assert lab.did == ["undo"]
+
+
 async def test_what_was_disarmed_does_not_run(lab: Lab, clock: Clock) -> None:
     await armed(lab, "disarm")
     await clock.advance(60)

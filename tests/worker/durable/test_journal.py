@@ -223,6 +223,28 @@ async def test_a_step_of_one_occurrence_or_with_a_key_may_get_other_arguments(
     assert await handle.result(5) == ["old", "old", "old"]
 
 
+async def test_a_set_among_the_arguments_has_no_order_that_could_have_changed(
+    lab: Lab, clock: Clock
+) -> None:
+    numbers = [{8, 0}]  # in the order 8, 0, as another process may have texts in another order
+
+    async def tally(numbers: dict[str, set[int]]) -> int:
+        return len(numbers["all"])
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[int]:
+        found = [await ctx.step("tally", tally, {"all": numbers[0]}) for _ in range(2)]
+        await ctx.sleep(60)
+        return found
+
+    handle = await lab.submitted(job.call())
+    numbers[0] = {0, 8}
+    await clock.advance(60)
+    await lab.run()
+
+    assert await handle.result(5) == [2, 2]
+
+
 async def test_branches_beside_each_other_catch_up_before_anything_new_runs(
     lab: Lab, clock: Clock
 ) -> None:

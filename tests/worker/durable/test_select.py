@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from flowfabric import ChildFailed, ConfigError, Ctx, Fail, SignalPayloadInvalid
+from flowfabric import (
+    ChildFailed,
+    ConfigError,
+    Ctx,
+    Fail,
+    SignalPayloadInvalid,
+    SignalTimeout,
+)
+from flowfabric.errors import WaitpointClosed
 from flowfabric.testing import Clock
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.worker.durable.lab import Lab
@@ -133,6 +141,59 @@ async def test_waitpoints_are_arms_too(lab: Lab) -> None:
         await lab.run()
 
     assert await handle.result(5) == ["both", "hm", "well"]
+
+
+async def test_an_arm_whose_waitpoint_expires_is_not_waited_for_any_more(
+    lab: Lab, clock: Clock
+) -> None:
+    await lab.seed_key()
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        made[:] = [await ctx.waitpoint("a", expires=60)]
+        first = await ctx.select(yes=made[0].any(), go=ctx.signal_of("go", str))
+        return f"{first.name} {first.value}"
+
+    handle = await lab.submitted(job.call())
+    [reason] = (await handle.explain()).reasons
+    assert "('a#0' expires " in reason.message
+    await clock.advance(60)
+    await lab.run()
+
+    [reason] = (await handle.explain()).reasons
+    assert reason.message.startswith("waits for the first of yes, go since ")
+    with pytest.raises(WaitpointClosed):
+        await lab.engine.deliver_signal(
+            handle.execution_id, made[0].waitpoint_id, made[0].token, "late"
+        )
+    await lab.signal(handle, "go", "now")
+    await lab.run()
+    assert await handle.result(5) == "go now"
+
+
+async def test_a_select_of_waitpoints_that_have_all_expired_raises_in_every_run(
+    lab: Lab, clock: Clock
+) -> None:
+    await lab.seed_key()
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        a, b = await ctx.waitpoint("a", expires=60), await ctx.waitpoint("b", expires=120)
+        try:
+            await ctx.select("door", a=a.any(), b=b.any())
+        except SignalTimeout as error:
+            lab.did.append(error.name)
+        await ctx.sleep(60)
+        return "told"
+
+    handle = await lab.submitted(job.call())
+    for _ in range(3):
+        await clock.advance(60)
+        await lab.run()
+
+    assert await handle.result(5) == "told"
+    assert lab.did == ["door", "door"]
 
 
 async def test_a_payload_of_another_type_raises_in_every_run(lab: Lab, clock: Clock) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Ctx, StepFailed
+from flowfabric import Ctx, Retry, StepFailed
 from flowfabric.testing import Clock
 from tests.worker.durable.lab import Lab
 
@@ -60,6 +60,39 @@ async def test_a_class_in_raises_comes_back_as_itself_without_its_constructor(
     for each in found:
         assert type(each) is NotFoundThere
         assert (each.url, each.status, each.args) == ("a.example", 404, ("a.example: 404",))
+
+
+async def test_an_error_of_the_system_keeps_its_number_and_file(lab: Lab, clock: Clock) -> None:
+    error = FileNotFoundError(2, "No such file", "a.txt")
+
+    found = await seen_twice(lab, clock, error, raises=(FileNotFoundError,))
+
+    for each in found:
+        assert type(each) is FileNotFoundError
+        assert (each.errno, each.filename, each.args) == (2, "a.txt", (2, "No such file"))
+        assert str(each) == str(error)
+
+
+async def test_an_error_that_a_later_step_raises_again_is_as_retryable_as_any(lab: Lab) -> None:
+    @lab.app.task("job", retry=Retry(max_retries=1, initial=0), raises=(NotFoundThere,))
+    async def job(ctx: Ctx) -> str:
+        async def fetch() -> None:
+            raise NotFoundThere("a.example", 404)
+
+        with pytest.raises(NotFoundThere) as caught:  # for good: recorded at once
+            await ctx.step("fetch", fetch, retry=Retry(max_retries=0))
+
+        async def report() -> str:
+            lab.did.append("report")
+            if len(lab.did) == 1:
+                raise caught.value
+            return "reported"
+
+        return await ctx.step("report", report)
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == "reported"
 
 
 async def test_any_other_class_comes_back_as_step_failed(lab: Lab, clock: Clock) -> None:

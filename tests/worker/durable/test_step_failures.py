@@ -112,6 +112,35 @@ async def test_a_failure_beside_a_step_that_ends_later_is_not_recorded_if_it_lea
     assert lab.did == ["charge", "mail", "charge"]
 
 
+@pytest.mark.parametrize("form", ["gather", "gather all", "group"])
+async def test_of_several_that_fail_beside_each_other_none_is_recorded_if_the_handler_ends_by_one(
+    lab: Lab, form: str
+) -> None:
+    async def flaky(name: str) -> str:
+        lab.did.append(name)
+        if lab.did.count(name) < 2:
+            raise OSError("busy")
+        return name
+
+    @lab.app.task("job", retry=Retry(max_retries=1, initial=0))
+    async def job(ctx: Ctx) -> list[str]:
+        calls = [ctx.step(name, flaky, name) for name in ("pay", "mail", "ship")]
+        if form == "group":
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(each) for each in calls]
+            return [each.result() for each in tasks]
+        found = await asyncio.gather(*calls, return_exceptions=form == "gather all")
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return [str(each) for each in found]
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == ["pay", "mail", "ship"]
+    assert sorted(lab.did) == sorted(["pay", "mail", "ship"] * 2)
+
+
 async def test_a_failure_in_one_branch_is_not_recorded_by_the_next_step_of_another(
     lab: Lab,
 ) -> None:

@@ -123,18 +123,23 @@ async def test_a_conflict_runs_the_function_again_three_times_in_all(
 ) -> None:
     async def save(conn: Connection) -> int:
         lab.did.append(await conn.fetchval("SHOW transaction_isolation"))
-        if len(lab.did) <= conflicts:
+        if lab.did.count("serializable") <= conflicts:
             raise asyncpg.SerializationError("could not serialize access")
         return len(lab.did)
 
     @lab.app.task("job")
     async def job(ctx: Ctx) -> int:
+        lab.did.append("an attempt")
         return await ctx.step_tx("save", save, isolation="serializable")
 
     handle = await lab.submitted(job.call())
 
-    assert await lab.state(handle) == ("completed" if conflicts < 3 else "delayed")
-    assert lab.did[:3] == ["serializable"] * 3
+    assert lab.did[:4] == ["an attempt", *["serializable"] * 3]
+    # The attempt that gave up is delayed; on a slow machine its next one has begun by now.
+    assert lab.did[4:5] in ([], ["an attempt"])
+    assert await lab.state(handle) in (
+        ("completed",) if conflicts < 3 else ("delayed", "completed")
+    )
 
 
 async def test_an_isolation_that_does_not_exist_is_refused(lab: Lab) -> None:

@@ -56,7 +56,7 @@ async def test_every_call_has_a_blocking_twin(lab: Lab, clock: Clock) -> None:
         sync.disarm()
         waitpoint = sync.waitpoint("w", expires=6000)
         sync.signal(ExecutionId.parse(peer), "hello", "from a thread")
-        kid = sync.spawn(child.call(6))
+        kid = sync.spawn(child.call(6), budget=ctx.budgets)
         first = sync.select(kid=kid, late=ctx.timer(600))
         sync.sleep("nap", 60)
         got = sync.wait_for_signal("go", type=str, timeout=600)

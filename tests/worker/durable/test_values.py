@@ -38,6 +38,9 @@ async def test_values_are_read_back_in_the_first_run_too(lab: Lab, clock: Clock)
 
     async def nothing() -> None: ...
 
+    async def maybe(value: bytes | None) -> bytes | None:
+        return value
+
     @lab.app.task("job")
     async def job(ctx: Ctx) -> str:
         values = [
@@ -46,6 +49,8 @@ async def test_values_are_read_back_in_the_first_run_too(lab: Lab, clock: Clock)
             await ctx.step("given", given, returns=Receipt),
             await ctx.step("raw", raw),
             await ctx.step("nothing", nothing),
+            await ctx.step("some", maybe, b"\xff"),
+            await ctx.step("none", maybe, None),
         ]
         lab.did.append(values)
         await ctx.sleep(60)
@@ -62,6 +67,8 @@ async def test_values_are_read_back_in_the_first_run_too(lab: Lab, clock: Clock)
         Receipt(7, date(2027, 1, 5)),
         Receipt(8, date(2027, 1, 6)),
         b"\xff\x00",
+        None,
+        b"\xff",
         None,
     ]
     assert await handle.result(5) == repr(first)
@@ -84,7 +91,13 @@ async def test_the_codec_of_the_task_writes_its_values(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     ("value", "category"),
-    [(object(), "result_encode"), ("x" * 2000, "result_too_large"), ("text", "result_decode")],
+    [
+        (object(), "result_encode"),
+        ("x" * 2000, "result_too_large"),
+        ("text", "result_decode"),
+        (None, "result_decode"),
+        (b"text", "result_decode"),
+    ],
 )
 async def test_a_result_that_cannot_be_stored_is_a_failure_that_is_not_retried(
     lab: Lab, value: Any, category: str

@@ -8,6 +8,8 @@ import pytest
 from flowfabric import Ctx, Signal, SignalTimeout, ValidationError
 from flowfabric.db.rows import Connection
 from flowfabric.db.steps import COMMIT, stepped
+from flowfabric.engine.executions.words import at
+from flowfabric.instants import epoch_ms, instant
 from flowfabric.testing import Clock
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.worker.durable.lab import Lab
@@ -43,7 +45,7 @@ async def test_a_waitpoint_is_the_same_whenever_the_handler_runs(lab: Lab, clock
     @lab.app.task("job")
     async def job(ctx: Ctx) -> str:
         waitpoint = await ctx.waitpoint("approve", expires=600)
-        other = await ctx.waitpoint("approve", expires=600)
+        other = await ctx.waitpoint("n" * 128, expires=600, key="k" * 256)
         lab.did.append((waitpoint.waitpoint_id, waitpoint.token.reveal(), other.waitpoint_id))
         await ctx.sleep(60)
         return repr(waitpoint)
@@ -59,6 +61,7 @@ async def test_a_waitpoint_is_the_same_whenever_the_handler_runs(lab: Lab, clock
     assert all(first[1].encode() not in (row["value"] or b"") for row in await lab.entries(handle))
 
 
+@pytest.mark.direct("cuts the worker's own connections")
 async def test_a_connection_that_is_cut_leaves_both_waitpoint_and_entry_or_neither(
     lab: Lab, db: Connection
 ) -> None:
@@ -265,6 +268,136 @@ async def test_a_wait_for_a_waitpoint_that_expires_has_timed_out(lab: Lab, clock
     await lab.run()
 
     assert await handle.result(5) == "told"
+
+
+async def test_a_suspended_wait_without_a_timeout_ends_when_its_waitpoint_expires(
+    lab: Lab, clock: Clock
+) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        waitpoint = await ctx.waitpoint("a", expires=60)
+        try:
+            await ctx.wait(waitpoint.any())
+        except SignalTimeout as error:
+            lab.did.append(f"timeout of {error.name}")
+        await ctx.sleep(60)
+        return "told"
+
+    handle = await lab.submitted(job.call())
+    expires = instant(await clock.now_ms() + 60_000)
+    [reason] = (await handle.explain()).reasons
+    assert f"('a#0' expires {at(epoch_ms(expires))}, then it goes on without)" in reason.message
+    assert reason.clears_at == expires
+
+    await clock.advance(59.9)
+    await lab.run()
+    assert await lab.state(handle) == "suspended"
+    await clock.advance(0.1)
+    await lab.run()
+    await clock.advance(60)
+    await lab.run()
+
+    assert await handle.result(5) == "told"
+    assert lab.did == ["timeout of wait"] * 2
+    assert (await lab.row(handle))["lease_epoch"] == 3
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "state"),
+    [
+        ("fail", "failed"),
+        ("cancel", "cancelled"),
+        ("expire", "expired"),
+        ("escalate", "suspended"),
+    ],
+)
+async def test_the_expiry_of_a_waitpoint_does_what_a_timeout_does(
+    lab: Lab, clock: Clock, on_timeout: Any, state: str
+) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        made[:] = [await ctx.waitpoint("a", expires=60)]
+        return names(await ctx.wait(made[0].any(), on_timeout=on_timeout))
+
+    handle = await lab.submitted(job.call())
+    await clock.advance(60)
+    await lab.run()
+    assert await lab.state(handle) == state
+
+    if on_timeout == "escalate":
+        assert (await lab.row(handle))["blocking_reason"] == "paused_by_operator"
+        await deliver(lab, handle, made[0], "at last")
+        await lab.run()
+        assert await handle.result(5) == ["at last ann"]
+
+
+async def test_what_has_come_counts_also_after_its_waitpoint_has_expired(
+    lab: Lab, clock: Clock
+) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        made[:] = [await ctx.waitpoint("a", expires=60), await ctx.waitpoint("b", expires=600)]
+        return names(await ctx.wait(made[0].any() & made[1].any()))
+
+    handle = await lab.submitted(job.call())
+    await deliver(lab, handle, made[0], "first")
+    await clock.advance(60)
+    await lab.run()
+    assert await lab.state(handle) == "suspended"
+    [reason] = (await handle.explain()).reasons
+    assert "(any signal on 'b#0')" in reason.message
+    assert "('b#0' expires" in reason.message
+
+    await deliver(lab, handle, made[1], "second")
+    await lab.run()
+
+    assert await handle.result(5) == ["first ann", "second ann"]
+
+
+async def test_a_condition_over_two_waitpoints_has_timed_out_when_one_expires_without_its_signal(
+    lab: Lab, clock: Clock
+) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        made[:] = [await ctx.waitpoint("a", expires=60), await ctx.waitpoint("b", expires=600)]
+        with pytest.raises(SignalTimeout):
+            await ctx.wait(made[0].any() & made[1].any())
+        return "told"
+
+    handle = await lab.submitted(job.call())
+    await deliver(lab, handle, made[1], "second")
+    await clock.advance(60)
+    await lab.run()
+
+    assert await handle.result(5) == "told"
+
+
+async def test_a_wait_beside_a_running_step_ends_when_its_waitpoint_expires(lab: Lab) -> None:
+    gate = asyncio.Event()
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        waitpoint = await ctx.waitpoint("a", expires=0.5)
+
+        async def waiting() -> str:
+            try:
+                await ctx.wait(waitpoint.any())
+            except SignalTimeout:
+                gate.set()
+            return "told"
+
+        return (await asyncio.gather(waiting(), ctx.step("work", gate.wait)))[0]
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == "told"
+    assert (await lab.row(handle))["lease_epoch"] == 1
 
 
 async def test_a_waitpoint_beside_a_running_step(lab: Lab) -> None:

@@ -13,7 +13,7 @@ from flowfabric.dashboard.graph.words import text
 
 WIDTH: Final = 640
 HEIGHT: Final = 176
-LEFT: Final = 44
+LEFT: Final = 54
 TOP: Final = 10
 BOTTOM: Final = 22
 INNER: Final = WIDTH - LEFT - 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -101,6 +101,7 @@ async def picture(
     *,
     member_href: Callable[[str], str],
     stack_href: Callable[[str], str],
+    usual_times: Mapping[str, float] | None = None,
 ) -> FlowPicture:
     """Draw the flow as the options say."""
     graph = read.graph
@@ -117,7 +118,7 @@ async def picture(
         len(drawn.nodes),
     )
     layout = await layouts.of(key, drawn, options.direction)
-    path = critical_path(graph) if options.with_path else None
+    path = critical_path(graph, usual_times) if options.with_path else None
     matching = _matching(read, options)
     svg = draw(
         graph,

@@ -82,9 +82,18 @@ class FlowReader:
         self._kept.pop(flow_id, None)
 
     async def _read(self, flow_id: UUID, now: datetime) -> FlowRead | None:
-        flow = await self._engine.describe_flow(flow_id)
+        flow, members, edges = await asyncio.gather(
+            self._engine.describe_flow(flow_id),
+            self._members(flow_id),
+            self._engine.list_edges(flow_id),
+        )
         if flow is None:
             return None
+        return FlowRead(
+            flow=flow, members=members, edges=edges, graph=graph_of(flow, members, edges, now)
+        )
+
+    async def _members(self, flow_id: UUID) -> list[FlowMember]:
         members: list[FlowMember] = []
         cursor: ExecutionId | None = None
         while True:
@@ -92,8 +101,4 @@ class FlowReader:
             members += page.members
             cursor = page.next_cursor
             if cursor is None:
-                break
-        edges = await self._engine.list_edges(flow_id)
-        return FlowRead(
-            flow=flow, members=members, edges=edges, graph=graph_of(flow, members, edges, now)
-        )
+                return members

@@ -1,4 +1,4 @@
-"""The states of the members of a flow as they change: one read a second, whoever looks."""
+"""The states of the members of a flow as they change: one read a second for all viewers."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ def choose(
     depth: int = 2,
     draw_all: bool = False,
 ) -> Choice:
-    """The whole graph, or of a large one the nodes within `depth` steps of the focus.
+    """The whole graph, or the nodes within `depth` steps of the focus; of a large one always.
 
-    Without a focus these are the nodes with failed and with running members, then those that come
-    next. Above 5,000 nodes only the stacks and the focus are drawn.
+    Of a large one without a focus these are the nodes with failed and with running members, then
+    those that come next. Above 5,000 nodes only the stacks and the focus are drawn.
     """
     total = len(whole.nodes)
-    if total <= AT_ONCE or (draw_all and total <= AT_MOST):
+    if (total <= AT_ONCE and not focus) or (draw_all and total <= AT_MOST):
         return Choice(drawn=whole, total=total)
     beside: list[list[int]] = [[] for _ in whole.nodes]
     for arrow in whole.arrows:
@@ -59,7 +59,7 @@ def choose(
         kept = _near(start, beside, depth)
     kept = set(sorted(kept)[:AT_MOST])
     return Choice(
-        drawn=_only(whole, kept, beside), total=total, may_draw_all=AT_ONCE < total <= AT_MOST
+        drawn=_only(whole, kept, beside), total=total, may_draw_all=len(kept) < total <= AT_MOST
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from statistics import median
 
@@ -21,21 +22,31 @@ class CriticalPath(msgspec.Struct, frozen=True, kw_only=True):
     """Of each member: seconds by which it could take longer without a longer chain."""
 
 
-def critical_path(graph: Graph) -> CriticalPath | None:
+def critical_path(
+    graph: Graph, usual_times: Mapping[str, float] | None = None
+) -> CriticalPath | None:
     """The longest chain, or None if no member has a time.
 
-    A member without a time is estimated by the median of its kind in this flow, else of all.
+    A member that has not started is estimated by the usual time of its kind; by the median of its
+    kind in this flow if that is not known, else by the median of all.
     """
+    usual_times = usual_times or {}
     known = [member.took for member in graph.members if member.took is not None]
-    if not known:
+    if not known and not any(member.kind in usual_times for member in graph.members):
         return None
-    usual = median(known)
+    usual = median(known or usual_times.values())
     by_kind: dict[str, list[float]] = {}
     for member in graph.members:
         if member.took is not None:
             by_kind.setdefault(member.kind, []).append(member.took)
+    estimates = {
+        member.kind: usual_times[member.kind]
+        if member.kind in usual_times
+        else median(by_kind.get(member.kind, [usual]))
+        for member in graph.members
+    }
     times = [
-        member.took if member.took is not None else median(by_kind.get(member.kind, [usual]))
+        member.took if member.took is not None else estimates[member.kind]
         for member in graph.members
     ]
     above: list[list[int]] = [[] for _ in times]

@@ -1,111 +1,178 @@
-"""Approvals: what waits for a person, and the answers that people give."""
+"""Approvals: what waits for a person, what was given, who has answered, and how to answer."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from flowfabric.conditions import Signal
 from flowfabric.dashboard.answers import PageAnswer
-from flowfabric.dashboard.problems import PageProblem, not_found
-from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act, screen
-from flowfabric.dashboard.visit import SentForm, Visit
+from flowfabric.dashboard.pages.approval_acts import ROUTES as ACTS
+from flowfabric.dashboard.pages.approval_acts import answers_of, can_link, question_of
+from flowfabric.dashboard.table import screen
+from flowfabric.dashboard.view.json_text import Payload, payload
+from flowfabric.dashboard.visit import Visit
+from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.search import Search
+from flowfabric.engine.suspensions.list_closed_waitpoints import EndedWaitpoint
 from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpoint
-from flowfabric.states import BlockingReason, PublicState, Scope
+from flowfabric.errors import EngineError
+from flowfabric.states import BlockingReason, PublicState
 
-_SHOWN: Final = 200
+STATES: Final = ("open", "answered", "expired")
+_LOOKED_AT: Final = 200
+_CARDS: Final = 20
+_CLOSED: Final = 50
 _SIGNALS: Final = (BlockingReason.WAITING_FOR_SIGNAL, BlockingReason.WAITING_FOR_APPROVAL)
 
 
+class ApprovalCard(msgspec.Struct, frozen=True, kw_only=True):
+    """An open waitpoint, with what a person needs to answer it."""
+
+    waitpoint: OpenWaitpoint
+    question: str
+    said: str
+    """What the execution waits for, in a sentence."""
+    given: Payload | None
+    document: Payload | None
+    """What the stream of the execution says so far; None if it has none."""
+    answers: list[Signal]
+    signals: list[str]
+    """The answers that there are."""
+
+
 async def approvals(visit: Visit) -> PageAnswer:
-    """Open waitpoints, soonest expiry first, and what waits for a signal or for review."""
-    engine, namespace = visit.engine, visit.namespace
-    page = await engine.list_open_waitpoints(namespace=namespace, limit=_SHOWN)
-    far = visit.now.replace(year=visit.now.year + 100)
-    waitpoints = sorted(
-        (
-            each
-            for each in page.waitpoints
-            if each.expires_at is None or each.expires_at > visit.now
-        ),
-        key=lambda each: each.expires_at or far,
-    )
-    suspended = Search(namespace=namespace, public_states=(PublicState.SUSPENDED,), sort="old")
-    found = (await engine.search_executions(suspended, limit=_SHOWN)).executions
-    with_waitpoint = {each.execution_id for each in waitpoints}
-    review = Search(namespace=namespace, divergent=True)
-    values = {
-        "waitpoints": waitpoints,
-        "more": page.next_cursor is not None,
-        "signals": [
-            each
-            for each in found
-            if each.blocking_reason in _SIGNALS and each.execution_id not in with_waitpoint
-        ],
-        "review": (await engine.search_executions(review, limit=50)).executions,
-    }
+    """What is open, soonest expiry first; or what was answered or has expired, newest first."""
+    state = visit.chosen("state", STATES)
+    values: dict[str, Any] = {"state": state, "states": STATES, "q": visit.query("q")}
+    values |= await (_open(visit) if state == "open" else _closed(visit, state))
     return PageAnswer(
         template="approvals.html", title="Approvals", section="approvals", values=values
     )
 
 
-async def _waitpoint(visit: Visit) -> OpenWaitpoint:
-    """The open waitpoint of the path; raises a `PageProblem` for one that was decided."""
-    found = await visit.execution()
-    wanted = visit.uuid("waitpoint_id")
-    cursor = None
-    for _ in range(10):
-        page = await visit.engine.list_open_waitpoints(
-            namespace=found.namespace, lane_id=found.lane_id, cursor=cursor, limit=1000
-        )
-        for each in page.waitpoints:
-            if (each.execution_id, each.waitpoint_id) == (found.execution_id, wanted):
-                return each
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    raise not_found("This was decided elsewhere, or has expired.")
+class ClosedCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A waitpoint that takes no more answers, with those that came."""
+
+    waitpoint: EndedWaitpoint
+    question: str
+    answers: list[tuple[Signal, str]]
+    """Each answer with its comment."""
 
 
-async def ask_answer(visit: Visit) -> Dialog:
-    waitpoint = await _waitpoint(visit)
-    names = list(waitpoint.required_signal_names) or ["approved", "rejected"]
-    return Dialog(
-        question=f"Answer {waitpoint.waitpoint_key} of {waitpoint.execution_kind}?",
-        effect="The signal is delivered in your name. If it is what the execution waits for, it"
-        " goes on.",
-        button="Deliver answer",
-        back="/approvals",
-        fields=[
-            DialogField(
-                name="signal",
-                label="Answer",
-                kind="select",
-                value=names[0],
-                choices=[(each, each) for each in names],
+async def _closed(visit: Visit, state: str) -> dict[str, Any]:
+    """What was answered, or has expired, newest first."""
+    page = await visit.engine.list_closed_waitpoints(
+        "answered" if state == "answered" else "expired",
+        namespace=visit.namespace,
+        cursor=visit.query("cursor") or None,
+        limit=_CLOSED,
+    )
+    return {
+        "closed": [
+            ClosedCard(
+                waitpoint=each,
+                question=each.question or f"{each.waitpoint_key} of {each.execution_kind}",
+                answers=[(signal, _comment(visit, signal)) for signal in each.signals],
             )
+            for each in page.waitpoints
+            if _is_wanted(visit, f"{each.waitpoint_key} {each.question or ''}", each.execution_kind)
         ],
+        "older": page.next_cursor,
+    }
+
+
+def _is_wanted(visit: Visit, text: str, execution_kind: str) -> bool:
+    """Has it what the page looks for?"""
+    wanted, kind = visit.query("q").lower(), visit.query("kind")
+    if kind and kind != execution_kind:
+        return False
+    return not wanted or wanted in f"{text} {execution_kind}".lower()
+
+
+def _comment(visit: Visit, signal: Signal) -> str:
+    """What the person wrote with the answer; empty if the payload has no comment."""
+    if visit.principal.hide_payloads or signal.payload is None or signal.encoding != "json":
+        return ""
+    try:
+        return msgspec.json.decode(signal.payload, type=_Commented).comment
+    except msgspec.DecodeError:
+        return ""
+
+
+class _Commented(msgspec.Struct, frozen=True):
+    comment: str = ""
+
+
+async def _open(visit: Visit) -> dict[str, Any]:
+    engine, namespace = visit.engine, visit.namespace
+    page = await engine.list_open_waitpoints(namespace=namespace, limit=_LOOKED_AT)
+    far = visit.now.replace(year=visit.now.year + 100)
+    waitpoints = sorted(
+        (
+            each
+            for each in page.waitpoints
+            if (each.expires_at is None or each.expires_at > visit.now)
+            and _is_wanted(visit, each.waitpoint_key, each.execution_kind)
+        ),
+        key=lambda each: each.expires_at or far,
+    )
+    cards = [await _card(visit, each) for each in waitpoints[:_CARDS]]
+    suspended = Search(namespace=namespace, public_states=(PublicState.SUSPENDED,), sort="old")
+    found = (await engine.search_executions(suspended, limit=_LOOKED_AT)).executions
+    with_waitpoint = {each.execution_id for each in page.waitpoints}
+    return {
+        "cards": [each for each in cards if each is not None],
+        "count": len(waitpoints),
+        "more": page.next_cursor is not None,
+        "links": can_link(visit),
+        "signals": [
+            each
+            for each in found
+            if each.blocking_reason in _SIGNALS and each.execution_id not in with_waitpoint
+        ],
+        "review": await engine.list_reviews(namespace=namespace),
+    }
+
+
+async def _card(visit: Visit, waitpoint: OpenWaitpoint) -> ApprovalCard | None:
+    """None if the execution has gone meanwhile."""
+    engine, wanted = visit.engine, waitpoint.execution_id
+    found: ExecutionSnapshot | None = await engine.describe_execution(wanted, with_body=True)
+    if found is None or found.body is None:
+        return None
+    stored = await engine.read_waitpoints(wanted, [waitpoint.waitpoint_id])
+    kept = stored.get(waitpoint.waitpoint_id)
+    try:
+        said = (await engine.explain_execution(wanted)).summary
+    except EngineError:
+        said = ""
+    return ApprovalCard(
+        waitpoint=waitpoint,
+        question=question_of(found.tags, waitpoint),
+        said=said,
+        given=payload(
+            found.body.payload,
+            found.body.payload_encoding,
+            visit.site.settings.redact,
+            hidden=visit.principal.hide_payloads,
+        ),
+        document=await _document(visit, found),
+        answers=[] if kept is None else list(kept.signals),
+        signals=answers_of(waitpoint),
     )
 
 
-async def do_answer(visit: Visit, form: SentForm) -> ActDone:
-    waitpoint = await _waitpoint(visit)
-    signal = form.text("signal").strip()
-    if not signal:
-        raise PageProblem(422, "Choose an answer.", kind="invalid_input")
-    form.reason()
-    answer = await visit.engine.deliver_approval_signal(
-        waitpoint.execution_id,
-        waitpoint.waitpoint_id,
-        signal,
-        lane_id=waitpoint.lane_id,
-        idempotency_suffix=visit.request_id,
-        operator_identity=visit.actor,
-    )
-    went_on = ", and the execution goes on" if answer.resumed else ""
-    return ActDone(message=f"{signal} was delivered{went_on}.")
+async def _document(visit: Visit, found: ExecutionSnapshot) -> Payload | None:
+    """The document that the attempt keeps for readers."""
+    if visit.principal.hide_payloads or found.current_attempt is None:
+        return None
+    index = found.current_attempt.attempt_index
+    summary = await visit.engine.read_summary(found.execution_id, index)
+    if summary is None:
+        return None
+    return payload(summary.document_json, "json", visit.site.settings.redact)
 
 
-ROUTES: Final = (
-    screen("/approvals", approvals),
-    act("/approvals/{execution_id}/{waitpoint_id}/answer", ask_answer, do_answer, Scope.OPERATE),
-)
+ROUTES: Final = (screen("/approvals", approvals), *ACTS)

@@ -8,13 +8,26 @@ import msgspec
 
 from flowfabric.audit import audit_now
 from flowfabric.dashboard.answers import Answer, PageAnswer, download
+from flowfabric.dashboard.pages.budgets import dimensions
 from flowfabric.dashboard.pages.execution_acts import offered
+from flowfabric.dashboard.pages.execution_flow import near_in_flow, neighbours_of
+from flowfabric.dashboard.pages.execution_parts import (
+    answer_path,
+    budgets_of,
+    compared,
+    policy_of,
+    remedies,
+    signals_of,
+    submit_command,
+)
 from flowfabric.dashboard.pages.versions import seen
 from flowfabric.dashboard.problems import not_found
 from flowfabric.dashboard.pulse import execution_topic
 from flowfabric.dashboard.table import screen
+from flowfabric.dashboard.view.divergence import divergence_of
 from flowfabric.dashboard.view.frames import ShownFrame, frame_value
 from flowfabric.dashboard.view.json_text import MOST, SHOWN, Payload, payload
+from flowfabric.dashboard.view.policies import policy_words
 from flowfabric.dashboard.view.sentences import story_line
 from flowfabric.dashboard.view.strip import strip_of
 from flowfabric.dashboard.visit import Visit
@@ -23,7 +36,7 @@ from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.journal.list_steps import RecordedStep
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
-from flowfabric.states import PublicState, Scope
+from flowfabric.states import Scope
 
 _STEPS: Final = 200
 _FRAMES: Final = 2000
@@ -38,15 +51,6 @@ class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
 
     step: RecordedStep
     value: Payload | None
-
-
-class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """Another member of the flow."""
-
-    execution_id: ExecutionId
-    label: str
-    public_state: PublicState
-    where: str
 
 
 async def execution(visit: Visit) -> PageAnswer:
@@ -71,35 +75,64 @@ async def execution(visit: Visit) -> PageAnswer:
     body = found.body
     assert body is not None
     attempt = _chosen_attempt(visit, found)
-    frames, more_frames = await _frames(visit, wanted, attempt)
+    stream = await _stream(visit, wanted, attempt)
+    waitpoints = await _waitpoints(visit, found)
+    policy = await policy_of(visit, found)
+    steps = await _steps(visit, wanted)
+    shown_input = payload(body.payload, body.payload_encoding, redact, hidden=hidden, most=most)
+    shown_story, older = _story_page(visit, story)
     values: dict[str, Any] = {
         "x": found,
         "topic": execution_topic(wanted),
         "explanation": explanation,
-        "strip": strip_of(found, attempts, history, visit.now),
+        "strip": strip_of(found, attempts, history, visit.now, [each.step for each in steps]),
         "attempts": attempts,
-        "story": story[:_STORY],
-        "story_left": max(0, len(story) - _STORY),
+        "story": shown_story,
+        "story_older": older,
+        "compared": compared(attempts, visit.query("attempt"), visit.query("with"), hidden=hidden),
+        "remedies": remedies(visit, found, explanation, waitpoints),
+        "answer_path": answer_path,
+        "policy": None if policy is None else policy_words(policy.policy),
+        "replays": None if policy is None else policy,
+        "dimensions": dimensions,
+        "budgets": await budgets_of(visit, found, policy),
+        "signals": await signals_of(visit, found),
+        "summary": await _summary(visit, wanted, attempt),
+        "command": submit_command(found, shown_input),
+        "all_url": visit.again(show="all"),
         "family": family,
         "families": FAMILIES,
-        "input": payload(body.payload, body.payload_encoding, redact, hidden=hidden, most=most),
+        "input": shown_input,
         "result": payload(body.result, body.result_encoding, redact, hidden=hidden, most=most),
         "traceback": None if hidden else body.traceback,
-        "steps": await _steps(visit, wanted),
-        "waitpoints": await _waitpoints(visit, found),
-        "inbox": await _inbox(visit, found),
-        "neighbours": await _neighbours(visit, found),
+        "steps": steps,
+        "diverged": divergence_of(each.message for each in explanation.reasons)
+        if explanation
+        else [],
+        "waitpoints": waitpoints,
+        "neighbours": await neighbours_of(visit, found),
+        "near": await near_in_flow(visit, found),
         "offered": offered(visit, found),
         "seen": seen(found),
         "attempt": attempt,
-        "frames": frames,
-        "more_frames": more_frames,
+        "frames": stream.frames,
+        "last_frame": stream.last,
+        "more_frames": stream.more,
+        "frame_types": sorted(
+            {each.type for each in stream.frames} | {visit.query("stream")} - {""}
+        ),
         "hidden": hidden,
         "resubmit": visit.url("/executions/new", like=f"{wanted.partition_key}.{wanted.uuid}"),
     }
-    return PageAnswer(
-        template="execution.html", title=found.execution_kind, section="executions", values=values
-    )
+    title = _title(found, history)
+    return PageAnswer(template="execution.html", title=title, section="executions", values=values)
+
+
+def _title(found: ExecutionSnapshot, history: list[HistoryEntry]) -> str:
+    """The kind, after the name that the execution has in its flow."""
+    name = history[0].details.get("member_name") if history else None
+    kind = found.execution_kind
+    return kind if name in (None, kind) else f"{name} \N{MIDDLE DOT} {kind}"
 
 
 async def _history(visit: Visit, wanted: ExecutionId) -> list[HistoryEntry]:
@@ -122,17 +155,28 @@ def _chosen_attempt(visit: Visit, found: ExecutionSnapshot) -> int:
     return 0 if found.current_attempt is None else found.current_attempt.attempt_index
 
 
-async def _frames(visit: Visit, wanted: ExecutionId, attempt: int) -> tuple[list[ShownFrame], bool]:
-    """The newest frames of the attempt, and whether there are older ones."""
+class ShownStream(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest frames of an attempt."""
+
+    frames: list[ShownFrame] = []
+    last: str = ""
+    """The id of the newest frame, also of one that is not shown."""
+    more: bool = False
+    """Are there older ones?"""
+
+
+async def _stream(visit: Visit, wanted: ExecutionId, attempt: int) -> ShownStream:
     if visit.principal.hide_payloads:
-        return [], False
-    page = await visit.engine.read_stream(wanted, attempt, count_limit=_FRAMES)
+        return ShownStream()
+    most = _FRAMES if visit.query("frames") == "all" else _FRAMES_SHOWN
+    kind = visit.query("stream")
+    count = _FRAMES if kind else most + 1
+    page = await visit.engine.read_stream(wanted, attempt, count_limit=count, newest=True)
     redact = visit.site.settings.redact
     shown = [frame_value(each, redact) for each in page.frames]
-    kind = visit.query("stream")
-    if kind:
-        shown = [each for each in shown if each.type == kind]
-    return shown[-_FRAMES_SHOWN:], len(shown) > _FRAMES_SHOWN
+    last = shown[-1].id if shown else ""
+    shown = [each for each in shown if not kind or each.type == kind]
+    return ShownStream(frames=shown[-most:], last=last, more=len(shown) > most)
 
 
 async def _steps(visit: Visit, wanted: ExecutionId) -> list[ShownStep]:
@@ -157,45 +201,26 @@ async def _waitpoints(visit: Visit, found: ExecutionSnapshot) -> list[Any]:
         return []
 
 
-async def _inbox(visit: Visit, found: ExecutionSnapshot) -> list[tuple[Any, Payload | None]]:
-    """The signals that no wait of the handler has taken."""
-    boxes = await visit.engine.read_inbox([found.execution_id])
-    box = boxes.get(found.execution_id)
-    redact, hidden = visit.site.settings.redact, visit.principal.hide_payloads
-    return [
-        (each, payload(each.payload, each.encoding, redact, hidden=hidden))
-        for each in (() if box is None else box.signals)
-    ]
+async def _summary(visit: Visit, wanted: ExecutionId, attempt: int) -> tuple[Any, Any] | None:
+    """The document that the attempt keeps for readers, as it is shown."""
+    if visit.principal.hide_payloads:
+        return None
+    found = await visit.engine.read_summary(wanted, attempt)
+    if found is None:
+        return None
+    return found, payload(found.document_json, "json", visit.site.settings.redact)
 
 
-async def _neighbours(visit: Visit, found: ExecutionSnapshot) -> list[Neighbour]:
-    """What it waits for, and what waits for it, of the same flow."""
-    if found.flow_id is None:
-        return []
-    engine, own = visit.engine, found.execution_id
-    above = await engine.list_edges(found.flow_id, incoming_to=own)
-    below = await engine.list_edges(found.flow_id, outgoing_from=own)
-    places = {each.upstream: "waits for" for each in above}
-    places.update({each.downstream: "waited for by" for each in below})
-    places.pop(own, None)
-    shown: list[Neighbour] = []
-    cursor = None
-    while len(shown) < 50:
-        page = await engine.list_flow_members(found.flow_id, cursor=cursor)
-        shown += [
-            Neighbour(
-                execution_id=each.execution_id,
-                label=each.name or each.execution_kind,
-                public_state=each.public_state,
-                where=places[each.execution_id],
-            )
-            for each in page.members
-            if each.execution_id in places
-        ]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return sorted(shown, key=lambda each: each.where, reverse=True)
+def _story_page(visit: Visit, story: list[Any]) -> tuple[list[Any], str]:
+    """A page of the story, newest first, and where older events are.
+
+    Events are counted from the oldest one, so that a page stays what it is while more happen.
+    """
+    given = visit.query("before")
+    count = int(given) if given.isascii() and given.isdigit() and len(given) < 7 else len(story)
+    page = story[max(0, len(story) - count) :][:_STORY]
+    left = min(count, len(story)) - len(page)
+    return page, visit.again(before=left) if left > 0 else ""
 
 
 # Payloads as files.

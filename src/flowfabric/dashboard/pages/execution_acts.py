@@ -13,8 +13,9 @@ from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.suspensions.send_signal import NewSignal
+from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
-from flowfabric.states import BlockingReason, PublicState, Scope
+from flowfabric.states import BlockingReason, JournalState, PublicState, Scope
 
 HELD: Final = (
     BlockingReason.PAUSED_BY_OPERATOR,
@@ -24,6 +25,7 @@ HELD: Final = (
     BlockingReason.WAITING_FOR_CAPABLE_WORKER,
 )
 _MOST_PRIORITY: Final = 9000
+_STEPS: Final = 1000
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,25 +127,53 @@ async def do_cancel(visit: Visit, form: SentForm) -> ActDone:
     return _done(found.execution_id, "The execution was cancelled.")
 
 
-async def ask_replay(visit: Visit) -> Dialog:
-    found = await visit.execution()
-    fields = [
+async def _replay_fields(visit: Visit, found: ExecutionSnapshot) -> list[DialogField]:
+    """Where it may begin, and what runs again then; nothing for a handler without a journal."""
+    try:
+        steps = (await visit.engine.list_steps(found.execution_id, limit=_STEPS)).steps
+    except EngineError:
+        return []
+    if not steps:
+        return []
+    done = sum(each.state is JournalState.DONE for each in steps)
+    first = {each.name: place for place, each in reversed(list(enumerate(steps)))}
+    again = [
+        (name, f"{name}: {len(steps) - place} of {len(steps)} calls are made again")
+        for name, place in sorted(first.items(), key=lambda each: each[1])
+    ]
+    return [
         DialogField(
             name="from",
             label="Begin",
             kind="select",
             value="failure",
             choices=(
-                ("failure", "after the steps that succeeded"),
-                ("start", "at the start: every step runs again"),
-                ("step", "at the step named below"),
+                ("failure", f"after what succeeded: {done} of {len(steps)} calls stay done"),
+                ("start", f"at the start: all {len(steps)} calls are made again"),
+                ("step", "at the call chosen below"),
             ),
         ),
-        DialogField(name="from_step", label="Step", hint="Only if it begins at a step."),
+        DialogField(
+            name="from_step",
+            label="Call",
+            kind="select",
+            choices=[("", "\N{EN DASH}"), *again],
+            hint="Only if it begins at a call.",
+        ),
     ]
+
+
+async def ask_replay(visit: Visit) -> Dialog:
+    found = await visit.execution()
     question = f"Replay this {found.execution_kind}?"
     effect = "It is claimable again, with fresh retries. Members of its flow that were skipped"
     effect += " because of it wait again."
+    try:
+        left = (await visit.engine.read_policy(found.execution_id)).replays_left
+        effect += f" It can be replayed {left} more {'time' if left == 1 else 'times'}."
+    except EngineError:
+        pass  # it was deleted between two statements
+    fields = await _replay_fields(visit, found)
     return _dialog(found, question, effect, "Replay execution", fields=fields)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -21,6 +21,7 @@ SORTS: Final = ("new", "old", "long")
 LIMITS: Final = ("50", "25", "100")
 ENDED_SINCE: Final = "24h"
 """How far back ended executions are looked for if nothing is said."""
+_MINUTE, _MONTH = timedelta(minutes=1), timedelta(days=30)
 _WORDS: Final = {
     "lane": "on lane {}",
     "flow": "in flow {}",
@@ -32,7 +33,7 @@ _WORDS: Final = {
 
 
 PARAMETERS: Final = frozenset(
-    {"state", "kind", "tag", "since", "before", "divergent", "sort", *_WORDS}
+    {"state", "kind", "tag", "since", "before", "divergent", "unserved", "sort", *_WORDS}
 )
 """The parameters of an address that are a filter."""
 
@@ -55,6 +56,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: str = ""
     before: str = ""
     divergent: bool = False
+    unserved: bool = False
     sort: str = "new"
 
     @property
@@ -68,7 +70,28 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
             or self.since
             or self.before
             or self.divergent
+            or self.unserved
         )
+
+    @property
+    def is_by_route(self) -> bool:
+        """Are only namespace, lane and kinds asked for, whatever the states?"""
+        others = self.tags or self.since or self.before or self.divergent or self.unserved
+        return not others and not (self.texts.keys() - {"lane"})
+
+    @property
+    def ended_within(self) -> timedelta | None:
+        """The window in which ends are counted for the same routes; None if they cannot be."""
+        within = parse_length(self.since or ENDED_SINCE)
+        alone = msgspec.structs.replace(self, since="").is_by_route
+        return within if alone and within and _MINUTE <= within <= _MONTH else None
+
+    def earlier_than(self, visit: Visit) -> datetime | None:
+        """What was created before this instant is looked for; None: whenever it was."""
+        if not self.before:
+            return None
+        ago = parse_length(self.before)
+        return _instant("before", self.before) if ago is None else visit.now - ago
 
     def search(self, visit: Visit) -> Search:
         """The same for the engine; raises a `PageProblem` for a value that cannot be."""
@@ -91,8 +114,9 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
                 min_attempts=int(texts.get("min_attempts", 0)),
                 created_within=None if default or within is None else within,
                 created_since=since,
-                created_before=_instant("before", self.before) if self.before else None,
+                created_before=self.earlier_than(visit),
                 divergent=self.divergent,
+                unserved=self.unserved,
                 sort=cast("Literal['new', 'old', 'long']", self.sort),
             )
         except EngineError as error:
@@ -108,6 +132,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
             "since": self.since,
             "before": self.before,
             "divergent": "1" if self.divergent else "",
+            "unserved": "1" if self.unserved else "",
             "sort": self.sort if self.sort != "new" else "",
         }
 
@@ -133,12 +158,16 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
             text = f"of the last {length(within)}" if within else f"since {self.since}"
             found.append(FilterCondition(text, visit.again(since=None, cursor=None)))
         if self.before:
-            found.append(
-                FilterCondition(f"before {self.before}", visit.again(before=None, cursor=None))
-            )
+            ago = parse_length(self.before)
+            text = f"created more than {length(ago)} ago" if ago else f"before {self.before}"
+            found.append(FilterCondition(text, visit.again(before=None, cursor=None)))
         if self.divergent:
             found.append(
                 FilterCondition("stopped for review", visit.again(divergent=None, cursor=None))
+            )
+        if self.unserved:
+            found.append(
+                FilterCondition("that nobody can run", visit.again(unserved=None, cursor=None))
             )
         return found
 
@@ -183,6 +212,7 @@ def filter_of(visit: Visit) -> ExecutionFilter:
         since=visit.query("since"),
         before=visit.query("before"),
         divergent=visit.query("divergent") == "1",
+        unserved=visit.query("unserved") == "1",
         sort=visit.chosen("sort", SORTS),
     )
 
@@ -203,12 +233,27 @@ def parse_query(text: str) -> dict[str, list[str]] | None:
 
 
 QUERIES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
+    ("Waiting too long", {"state": "waiting", "before": "10m", "sort": "old"}),
     ("Running longest", {"state": "active", "sort": "long"}),
-    ("Waiting longest", {"state": "waiting", "sort": "old"}),
     ("Failed today", {"state": "failed", "since": "24h"}),
     ("Retried often", {"min_attempts": "3", "since": "24h"}),
-    ("Waits for somebody", {"state": "suspended", "sort": "old"}),
+    ("Waits for a person", {"state": "suspended", "sort": "old"}),
+    ("Nobody can run it", {"state": "waiting", "unserved": "1", "sort": "old"}),
 )
 """Questions that are asked often, as parameters."""
+
+COLUMNS: Final = ("lane", "created", "waited", "ran", "attempts", "priority", "worker", "reason")
+"""The columns after state and kind."""
+_SELDOM: Final = frozenset({"priority", "worker"})
+
+
+def columns_of(visit: Visit) -> list[str]:
+    """The columns in the address, `all` of them, or those that are shown if nothing is said."""
+    given = visit.queries("cols")
+    if "all" in given:
+        return list(COLUMNS)
+    chosen = [each for each in COLUMNS if each in given]
+    return chosen or [each for each in COLUMNS if each not in _SELDOM]
+
 
 SINCES: Final = ("15m", "1h", "6h", "24h", "7d", "30d")

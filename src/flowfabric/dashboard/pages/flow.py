@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
@@ -22,6 +22,7 @@ from flowfabric.dashboard.pages.flows import LOOKS
 from flowfabric.dashboard.problems import not_found
 from flowfabric.dashboard.table import screen
 from flowfabric.dashboard.visit import Visit
+from flowfabric.engine.activity.read_usual_times import MAX_KINDS
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import EngineError
@@ -123,9 +124,20 @@ async def _drawn(visit: Visit, read: FlowRead, options: PictureOptions) -> FlowP
         read,
         options,
         visit.site.layouts,
+        usual_times=await _usual_times(visit, read) if options.with_path else None,
         member_href=lambda key: f"{before}{key}{after}",
         stack_href=lambda key: visit.again(open=[*opened, key], member=None),
     )
+
+
+async def _usual_times(visit: Visit, read: FlowRead) -> Mapping[str, float]:
+    """How long the kinds of members that have not started usually run."""
+    kinds = sorted({each.execution_kind for each in read.members if each.started_at is None})
+
+    async def compute() -> Mapping[str, float]:
+        return await visit.engine.read_usual_times(kinds[:MAX_KINDS], namespace=read.flow.namespace)
+
+    return await visit.shared("usual", compute, read.flow.namespace, *kinds) if kinds else {}
 
 
 def _members(visit: Visit, read: FlowRead) -> dict[str, Any]:

@@ -5,28 +5,47 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
+from flowfabric.dashboard.access import session_cookie
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.problems import FormProblem, not_found
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act, screen
-from flowfabric.dashboard.view.durations import parse_length
+from flowfabric.dashboard.view.durations import parse_length, relative
 from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.states import Role, Scope
 
 _GRACE: Final = "7d"
+_FIRST: Final = (
+    "It is the first one. From then on the dashboard and the API are closed to everybody without a"
+    " token, so it is an admin's. This browser is logged in with it; keep it for other programs."
+)
 
 
 async def keys(visit: Visit) -> PageAnswer:
     """Both kinds of secrets, without the secrets."""
     values = {
         "kids": await visit.engine.list_waitpoint_hmac_kids(),
+        "uses": {each.kid: each for each in await visit.engine.count_waitpoints_by_kid()},
         "tokens": await visit.engine.list_tokens(),
     }
     return PageAnswer(template="keys.html", title="Keys", section="keys", values=values)
 
 
+async def _outliving(visit: Visit, kid: str | None) -> str:
+    """Until when open waitpoints need the key that signs now; empty if none does."""
+    use = next((x for x in await visit.engine.count_waitpoints_by_kid() if x.kid == kid), None)
+    if use is None:
+        return ""
+    counted = f"{use.open_waitpoints:,} open waitpoints have tokens of {kid}"
+    if use.last_expiry is None:
+        return f"{counted}; some never expire, and are refused once the grace is over."
+    return f"{counted}; the last expires {relative(use.last_expiry, visit.now)}."
+
+
 async def ask_rotate(visit: Visit) -> Dialog:
     kids = await visit.engine.list_waitpoint_hmac_kids()
     proposed = visit.now.strftime("k-%Y-%m-%d")
+    if proposed in (kids.current_kid, *(each.kid for each in kids.verifying)):
+        proposed = visit.now.strftime("k-%Y-%m-%d-%H%M")
     return Dialog(
         question="Rotate the signing key?",
         effect="A new key, whose secret nobody sees, signs from now on. Tokens of the old one stay"
@@ -35,6 +54,7 @@ async def ask_rotate(visit: Visit) -> Dialog:
         back="/keys",
         seen=kids.current_kid or "none",
         now=f"{kids.current_kid} signs now.",
+        warning=await _outliving(visit, kids.current_kid),
         fields=[
             DialogField(name="kid", label="Name of the new key", value=proposed, required=True),
             DialogField(name="grace", label="Grace", value=_GRACE, hint="Such as 12h or 7d."),
@@ -55,12 +75,15 @@ async def do_rotate(visit: Visit, form: SentForm) -> ActDone:
 
 
 async def ask_token(visit: Visit) -> Dialog:
+    first = await visit.site.access.is_first_token(visit.principal)
+    roles = (Role.ADMIN,) if first else tuple(Role)
     return Dialog(
         question="Make an API token?",
-        effect="Whoever has the token may do what its role allows, in its namespaces.",
+        effect="A program or person with the token may do what its role allows, in its namespaces.",
         button="Make token",
         back="/keys",
         reason=False,
+        warning=_FIRST if first else "",
         fields=[
             DialogField(
                 name="label", label="Label", hint="Events name it as the actor.", required=True
@@ -69,8 +92,8 @@ async def ask_token(visit: Visit) -> Dialog:
                 name="role",
                 label="Role",
                 kind="select",
-                value=Role.READER.value,
-                choices=[(each.value, each.value) for each in Role],
+                value=roles[0].value,
+                choices=[(each.value, each.value) for each in roles],
             ),
             DialogField(
                 name="namespaces", label="Namespaces", value="*", hint="With spaces; * for all."
@@ -86,14 +109,26 @@ async def do_token(visit: Visit, form: SentForm) -> ActDone:
     expires = parse_length(given) if given else None
     if given and expires is None:
         raise FormProblem("expires", "must look like 12h or 90d")
+    role, namespaces = form.text("role"), form.text("namespaces").split() or ["*"]
+    first = await visit.site.access.is_first_token(visit.principal)
+    if first and role != Role.ADMIN:
+        raise FormProblem("role", "must be admin: nobody could make another token")
+    if first and "*" not in namespaces:
+        raise FormProblem("namespaces", "must be *: nobody could make another token")
     made = await visit.engine.create_token(
         form.text("label").strip(),
-        role=form.text("role"),
-        namespaces=form.text("namespaces").split() or ["*"],
+        role=role,
+        namespaces=namespaces,
         hide_payloads=form.text("hide") == "yes",
         expires_in=expires,
         actor=visit.actor,
     )
+    if first:
+        agent = visit.headers.get(b"user-agent", b"").decode("latin-1")
+        secret = await visit.site.access.stay(
+            made.token, made.label, address=visit.address, user_agent=agent
+        )
+        visit.set_cookies.append(session_cookie(secret, secure=visit.secure))
     return ActDone(message=f"The token {made.label}", secret=made.token, to=visit.url("/keys"))
 
 

@@ -9,8 +9,8 @@ from flowfabric.api.leaves import parse_execution_id
 from flowfabric.dashboard.pages.execution_acts import back, json_field
 from flowfabric.dashboard.pages.lanes import live_workers
 from flowfabric.dashboard.problems import FormProblem, PageProblem
-from flowfabric.dashboard.table import LARGE, ActDone, Dialog, DialogField, act
-from flowfabric.dashboard.view.durations import parse_length
+from flowfabric.dashboard.table import LARGE, ActDone, Dialog, DialogField, Preview, act
+from flowfabric.dashboard.view.durations import parse_length, size
 from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.lifecycle.create_execution import Duplicate, NewExecution
@@ -79,6 +79,7 @@ async def ask(visit: Visit) -> Dialog:
                 value=_input_of(visit, found),
                 hint="JSON, as the handler of the kind takes it.",
             ),
+            DialogField(name="", label="", kind="preview"),
             DialogField(name="priority", label="Priority", kind="number", value="0"),
             DialogField(name="delay", label="Delay", hint="Such as 10m; empty: at once."),
             DialogField(
@@ -102,7 +103,8 @@ def _delay(form: SentForm) -> timedelta | None:
     return found
 
 
-def _tags(form: SentForm) -> dict[str, str]:
+def tags_field(form: SentForm) -> dict[str, str]:
+    """The tags of a field, KEY=VALUE with spaces between; raises `FormProblem`."""
     found: dict[str, str] = {}
     for part in form.text("tags").split():
         key, equals, value = part.partition("=")
@@ -110,6 +112,16 @@ def _tags(form: SentForm) -> dict[str, str]:
             raise FormProblem("tags", f"has {part!r}, which is not KEY=VALUE")
         found[key] = value
     return found
+
+
+async def preview(visit: Visit, form: SentForm) -> Preview:
+    """Can it be submitted so?"""
+    data = json_field(form, "input")
+    _delay(form)
+    tags_field(form)
+    if data is None:
+        return Preview(text="There is no input.")
+    return Preview(text=f"The input is JSON, {size(len(data))}.")
 
 
 async def do(visit: Visit, form: SentForm) -> ActDone:
@@ -130,7 +142,7 @@ async def do(visit: Visit, form: SentForm) -> ActDone:
         priority=form.whole("priority", low=0, high=9000),
         delay=_delay(form),
         idempotency_key=key,
-        tags=_tags(form),
+        tags=tags_field(form),
         creator_identity=visit.actor,
     )
     [answer] = await visit.engine.create_execution([new])
@@ -140,4 +152,4 @@ async def do(visit: Visit, form: SentForm) -> ActDone:
     return ActDone(message=f"The execution {word}.", to=visit.url(back(answer.execution_id)))
 
 
-ROUTES: Final = (act("/executions/new", ask, do, Scope.WRITE, most=LARGE),)
+ROUTES: Final = (act("/executions/new", ask, do, Scope.WRITE, most=LARGE, preview=preview),)

@@ -42,7 +42,7 @@ def _parameters(query: str) -> dict[str, list[str]]:
 
 def _may_forget(visit: Visit, query: SavedQuery) -> bool:
     own = query.owner == visit.actor or visit.principal.role is Role.ADMIN
-    return own and visit.may(Scope.WRITE)
+    return own and not visit.site.settings.readonly
 
 
 async def saved_chips(visit: Visit) -> list[SavedChip]:
@@ -70,7 +70,22 @@ def _query(visit: Visit) -> str:
     return urlencode(given, doseq=True)
 
 
+def _check_readonly(visit: Visit) -> None:
+    """A reader saves filters of their own; a dashboard that is read-only for all takes none."""
+    if visit.site.settings.readonly:
+        raise PageProblem(403, "This dashboard is read-only.", kind="read_only")
+
+
+def _shared(visit: Visit) -> list[DialogField]:
+    """What others see is changed by those who may change something."""
+    if not visit.may(Scope.WRITE):
+        return []
+    label = f"For everybody who sees the namespace {_namespace(visit)}"
+    return [DialogField(name="shared", label=label, kind="check")]
+
+
 async def ask_save(visit: Visit) -> Dialog:
+    _check_readonly(visit)
     _query(visit)
     wanted = filter_of(visit)
     return Dialog(
@@ -79,14 +94,7 @@ async def ask_save(visit: Visit) -> Dialog:
         " A filter that you have saved by the same name is replaced.",
         button="Save filter",
         back="/executions",
-        fields=[
-            DialogField(name="name", label="Name", required=True),
-            DialogField(
-                name="shared",
-                label=f"For everybody who sees the namespace {_namespace(visit)}",
-                kind="check",
-            ),
-        ],
+        fields=[DialogField(name="name", label="Name", required=True), *_shared(visit)],
         reason=False,
     )
 
@@ -98,7 +106,7 @@ async def do_save(visit: Visit, form: SentForm) -> ActDone:
         query,
         owner=visit.actor,
         namespace=_namespace(visit),
-        shared=bool(form.text("shared")),
+        shared=bool(form.text("shared")) and visit.may(Scope.WRITE),
     )
     to = visit.url("/executions", **_parameters(query))
     return ActDone(message=f"The filter is saved as {saved.name}.", to=to, reload=True)
@@ -114,6 +122,7 @@ async def _found(visit: Visit) -> SavedQuery:
 
 
 async def ask_forget(visit: Visit) -> Dialog:
+    _check_readonly(visit)
     found = await _found(visit)
     return Dialog(
         question=f"Forget the filter {found.name}?",
@@ -137,6 +146,6 @@ async def do_forget(visit: Visit, form: SentForm) -> ActDone:
 
 
 ROUTES: Final = (
-    act("/queries/save", ask_save, do_save, Scope.WRITE),
-    act("/queries/{query_id}/forget", ask_forget, do_forget, Scope.WRITE),
+    act("/queries/save", ask_save, do_save, Scope.ANY),
+    act("/queries/{query_id}/forget", ask_forget, do_forget, Scope.ANY),
 )

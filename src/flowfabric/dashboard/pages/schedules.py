@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Final
+import hashlib
+from typing import Any, Final
 
 import msgspec
 
 from flowfabric.dashboard.answers import PageAnswer
-from flowfabric.dashboard.problems import FormProblem, not_found
-from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act, screen
-from flowfabric.dashboard.view.durations import length
+from flowfabric.dashboard.pages import schedule_forms as forms
+from flowfabric.dashboard.problems import STALE, FormProblem, PageProblem, not_found
+from flowfabric.dashboard.table import LARGE, ActDone, Dialog, DialogField, Preview, act, screen
+from flowfabric.dashboard.view.instants import when, zoned
 from flowfabric.dashboard.view.json_text import payload
-from flowfabric.dashboard.visit import SentForm, Visit
+from flowfabric.dashboard.visit import SEEN, SentForm, Visit
 from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
 from flowfabric.engine.schedules.schedule import Schedule
-from flowfabric.errors import EngineError, NotFound
-from flowfabric.schedules.spec import ScheduleSpec
-from flowfabric.states import ScheduleOutcome, ScheduleState, Scope
+from flowfabric.errors import EngineError, NotFound, ScheduleChanged
+from flowfabric.states import ScheduleOutcome, ScheduleSource, ScheduleState, Scope
 
 HUES: Final = {
     ScheduleState.ACTIVE: "green",
@@ -39,18 +39,13 @@ class ShownSchedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.schedule.definition.namespace
 
 
-def when(spec: ScheduleSpec) -> str:
-    """When the schedule fires, in words."""
-    if spec.every is not None:
-        return f"every {length(spec.every)}"
-    return str(spec)
-
-
 def fire_hue(outcome: ScheduleOutcome) -> str:
     """The colour of what became of an instant."""
     if outcome.value in ("fired", "triggered", "backfilled", "queued"):
         return "green"
-    return "amber" if outcome.value == "skipped" else "grey"
+    if outcome is ScheduleOutcome.MISSED:
+        return "hollow"
+    return {"skipped": "amber", "refused": "red"}.get(outcome.value, "grey")
 
 
 async def schedules(visit: Visit) -> PageAnswer:
@@ -90,7 +85,8 @@ async def schedule(visit: Visit) -> PageAnswer:
     values = {
         "schedule": found,
         "definition": definition,
-        "coming": coming,
+        "coming": zoned(definition.spec, coming),
+        "explained": await _explained(visit, found),
         "fires": await visit.engine.list_schedule_fires(
             found.name, namespace=definition.namespace, limit=50
         ),
@@ -110,13 +106,26 @@ async def schedule(visit: Visit) -> PageAnswer:
     )
 
 
+async def _explained(visit: Visit, found: Schedule) -> Any:
+    """Why it fires or does not; None if that cannot be said."""
+    try:
+        return await visit.engine.explain_schedule(found.name, namespace=found.definition.namespace)
+    except EngineError:
+        return None
+
+
 def _controls(found: Schedule) -> list[tuple[str, str]]:
     words = [("trigger", "Trigger now")]
     if found.state is ScheduleState.ACTIVE:
         words.append(("pause", "Pause"))
     elif found.state is not ScheduleState.FINISHED:
         words.append(("resume", "Resume"))
-    return [*words, ("backfill", "Backfill"), ("delete", "Delete")]
+    return [("edit", "Edit"), *words, ("backfill", "Backfill"), ("delete", "Delete")]
+
+
+def _version(found: Schedule) -> str:
+    """Changes with what operators change, and not when the schedule fires."""
+    return hashlib.sha256(f"{found.state} {found.definition!r}".encode()).hexdigest()[:16]
 
 
 def _dialog(found: Schedule, question: str, effect: str, button: str, **more: object) -> Dialog:
@@ -126,8 +135,8 @@ def _dialog(found: Schedule, question: str, effect: str, button: str, **more: ob
         effect=effect,
         button=button,
         back=f"/schedules/{found.name}",
-        seen=str(found.revision),
-        now=f"It is {found.state} now, in revision {found.revision}.",
+        seen=_version(found),
+        now=f"Somebody changed it meanwhile; it is {found.state} now.",
         **given,  # pyright: ignore[reportArgumentType]
     )
 
@@ -193,12 +202,46 @@ async def do_trigger(visit: Visit, form: SentForm) -> ActDone:
     return ActDone(message=f"{found.name} was triggered.")
 
 
-def _instant(form: SentForm, name: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(form.text(name).strip())
-    except ValueError:
-        raise FormProblem(name, "must look like 2026-11-17T12:00") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+async def ask_edit(visit: Visit) -> Dialog:
+    found = await _schedule(visit)
+    warning = ""
+    if found.definition.source is ScheduleSource.CODE:
+        warning = (
+            "It is defined in code. What you change stays, and is shown as drift, until somebody"
+            " runs ff schedules sync."
+        )
+    return _dialog(
+        found,
+        f"Change {found.name}?",
+        "What it fires next follows from what it is then; what was due before is not fired.",
+        "Change schedule",
+        fields=forms.fields(visit, found.definition),
+        warning=warning,
+    )
+
+
+async def preview_edit(visit: Visit, form: SentForm) -> Preview:
+    changed = forms.definition_of(visit, form, (await _schedule(visit)).definition)
+    return forms.upcoming(visit, changed.spec, changed.until)
+
+
+async def do_edit(visit: Visit, form: SentForm) -> ActDone:
+    wanted = form.text(SEEN)
+    while True:
+        found = await _schedule(visit)
+        wanted = wanted or _version(found)
+        if _version(found) != wanted:
+            raise PageProblem(412, "Somebody changed it meanwhile.", kind=STALE)
+        try:
+            await visit.engine.update_schedule(
+                forms.definition_of(visit, form, found.definition),
+                revision=found.revision,
+                reason=form.reason(),
+                actor=visit.actor,
+            )
+        except ScheduleChanged:
+            continue  # a firing changes the revision too: only another definition is refused
+        return ActDone(message=f"{found.name} was changed.")
 
 
 async def ask_backfill(visit: Visit) -> Dialog:
@@ -211,12 +254,19 @@ async def ask_backfill(visit: Visit) -> Dialog:
     return _dialog(found, f"Backfill {found.name}?", effect, "Backfill", fields=fields)
 
 
+async def preview_backfill(visit: Visit, form: SentForm) -> Preview:
+    return forms.backfilled(visit, form, await _schedule(visit))
+
+
 async def do_backfill(visit: Visit, form: SentForm) -> ActDone:
     found = await _schedule(visit)
+    start, end = forms.moment(form, "start"), forms.moment(form, "end")
+    if start is None or end is None:
+        raise FormProblem("start" if start is None else "end", "is needed")
     answer = await visit.engine.backfill_schedule(
         found.name,
-        _instant(form, "start"),
-        _instant(form, "end"),
+        start,
+        end,
         namespace=found.definition.namespace,
         reason=form.reason(),
         actor=visit.actor,
@@ -246,9 +296,11 @@ _S: Final = "/schedules/{name}"
 ROUTES: Final = (
     screen("/schedules", schedules),
     screen(_S, schedule),
+    act("/schedules/new", forms.ask_new, forms.do_new, preview=forms.preview_new, most=LARGE),
+    act(f"{_S}/edit", ask_edit, do_edit, preview=preview_edit, most=LARGE),
     act(f"{_S}/pause", ask_pause, do_pause, Scope.OPERATE),
     act(f"{_S}/resume", ask_resume, do_resume, Scope.OPERATE),
     act(f"{_S}/trigger", ask_trigger, do_trigger, Scope.OPERATE),
-    act(f"{_S}/backfill", ask_backfill, do_backfill, Scope.OPERATE),
+    act(f"{_S}/backfill", ask_backfill, do_backfill, preview=preview_backfill),
     act(f"{_S}/delete", ask_delete, do_delete, Scope.OPERATE),
 )

@@ -14,6 +14,7 @@ from flowfabric.dashboard.pages.filters import parse_query
 from flowfabric.dashboard.pages.lanes import live_workers
 from flowfabric.dashboard.table import screen
 from flowfabric.dashboard.visit import Visit
+from flowfabric.engine.executions.search import Search
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
 
@@ -90,7 +91,7 @@ async def _named(visit: Visit, text: str) -> list[Hit]:
     if text in lanes:
         hits.append(Hit(what="lane", name=text, href=visit.url(f"/lanes/{text}")))
     workers = await live_workers(visit)
-    if any(text in each.kinds for each in workers):
+    if any(text in each.kinds for each in workers) or await _is_kind(visit, text):
         hits.append(Hit(what="kind", name=text, href=visit.url("/executions", kind=text)))
     hits += [
         Hit(what="worker", name=text, href=visit.url(f"/workers/{text}"))
@@ -104,6 +105,12 @@ async def _named(visit: Visit, text: str) -> list[Hit]:
         if each != text
     ]
     return hits
+
+
+async def _is_kind(visit: Visit, text: str) -> bool:
+    """Is there an execution of this kind, whether or not a worker serves it?"""
+    wanted = Search(namespace=visit.namespace, execution_kinds=(text,))
+    return (await visit.engine.count_matching(wanted, at_most=1)).count > 0
 
 
 ROUTES: Final = (screen("/search", search),)

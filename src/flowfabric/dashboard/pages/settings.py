@@ -7,6 +7,7 @@ import time
 from typing import Any, Final
 
 from flowfabric.config import redact
+from flowfabric.counters import POOL_IN_USE
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.prefs import CHOICES
 from flowfabric.dashboard.problems import PageProblem
@@ -14,6 +15,9 @@ from flowfabric.dashboard.table import ActDone, Dialog, act, screen
 from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.db.doctor import Finding, Verdict, examine
 from flowfabric.db.migrate import needed_version
+from flowfabric.db.server_version import server_version
+from flowfabric.db.table_health import table_health
+from flowfabric.db.transaction import run
 from flowfabric.errors import FlowFabricError
 from flowfabric.states import Scope
 from flowfabric.version import __version__
@@ -51,15 +55,49 @@ async def _info(visit: Visit) -> dict[str, Any]:
         ("Version", __version__),
         ("Schema", str(needed_version())),
         ("Python", platform.python_version()),
+        ("Postgres", await run(engine.pool, "server_version", server_version)),
         ("Partitions", str(engine.partitions)),
         ("Database", redact(config.dsn) if visit.may(Scope.ADMIN) else "not shown"),
-        ("Connections", f"{config.pool_size} at most"),
+        ("Connections", f"{_in_use()} in use, {config.pool_size} at most in a pool"),
         ("Behind a pooler", "yes" if config.pooler else "no"),
+        ("Capabilities", ", ".join(_capabilities(visit))),
         ("Viewers", str(visit.site.pulse.viewers)),
         ("Time of the database", visit.now.strftime("%Y-%m-%d %H:%M:%S UTC")),
     ]
-    gaps = {name: age for name, age in engine.events.gap_ages().items() if age > 0}
-    return {"facts": facts, "gaps": gaps}
+    tables = await run(engine.pool, "table_health", table_health) if visit.may(Scope.ADMIN) else []
+    return {
+        "facts": facts,
+        "gaps": engine.events.gap_ages(),
+        "tables": tables,
+        "configured": _configured(visit) if visit.may(Scope.ADMIN) else [],
+    }
+
+
+def _in_use() -> int:
+    """Connections of this process that run something now."""
+    return round(sum(POOL_IN_USE.snapshot().values()))
+
+
+def _capabilities(visit: Visit) -> list[str]:
+    """What this process does beside showing pages."""
+    server = visit.site.server
+    if server is None:
+        return ["dashboard inside another application"]
+    found = ["REST API", "dashboard", "metrics"]
+    found += ["API documentation"] if server.docs else []
+    return [*found, *(["answers by link"] if visit.site.callbacks is not None else [])]
+
+
+def _configured(visit: Visit) -> list[tuple[str, str]]:
+    """Settings of the server and the dashboard, without secrets."""
+    own, server = visit.site.settings, visit.site.server
+    found = [("Read-only", "yes" if own.readonly else "no"), ("Hidden keys", own.redact.pattern)]
+    if server is not None:
+        found += [
+            ("Listens on", server.listen),
+            ("Answers by link", "yes" if server.callbacks else "no, FF_CALLBACKS=1 takes them"),
+        ]
+    return found
 
 
 async def _doctor(visit: Visit) -> list[Finding]:
@@ -73,6 +111,13 @@ async def _doctor(visit: Visit) -> list[Finding]:
         except FlowFabricError as error:
             raise PageProblem(503, type(error).__name__, kind=error.code) from None
     return kept[1]
+
+
+def last_failures(dsn: str) -> list[str]:
+    """The checks that failed when the doctor last looked; it looks when somebody asks it to."""
+    kept = _examined.get(dsn)
+    found = [] if kept is None else kept[1]
+    return [each.check for each in found if each.verdict is Verdict.FAIL]
 
 
 async def ask_close(visit: Visit) -> Dialog:

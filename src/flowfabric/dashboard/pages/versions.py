@@ -44,7 +44,7 @@ def versioned(do: Do) -> Do:
                 return await do(visit, form)
             except StaleView as error:
                 found = await visit.execution()
-                happened = await _since(visit, error)
+                happened = await _since(visit, found, error)
                 if happened or not form.text(SEEN).endswith(_mark(found)):
                     detail = now(found) + (f" Newest first: {happened}." if happened else "")
                     raise PageProblem(412, detail, kind=STALE) from None
@@ -54,15 +54,15 @@ def versioned(do: Do) -> Do:
     return do_unless_changed
 
 
-async def _since(visit: Visit, error: StaleView) -> str:
+async def _since(visit: Visit, found: ExecutionSnapshot, error: StaleView) -> str:
     """The newest events since the version that was seen, in words."""
     page = await visit.engine.read_history(
-        error.execution_id, limit=_NEWEST, newest_first=True, families=("operator", "completion")
+        found.execution_id, limit=_NEWEST, newest_first=True, families=("operator", "completion")
     )
     lines = [
         story_line(each, hidden=visit.principal.hide_payloads)
         for each in page.entries
-        if each.at > error.seen_at
+        if error.seen_at is None or each.at > error.seen_at
     ]
     return "; ".join(
         each.what + (f" by {each.by}" if each.by else "") + (f" ({each.why})" if each.why else "")

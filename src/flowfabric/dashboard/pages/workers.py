@@ -13,12 +13,14 @@ from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.search import Search
 from flowfabric.engine.executions.search_executions import FoundExecution
 from flowfabric.engine.operators.revoke_lease import LeaseRevoked
+from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry
-from flowfabric.states import PublicState, Scope
+from flowfabric.states import PublicState, Scope, WorkerEventKind
 
-_STATES: Final = ("all", "live", "silent")
+_STATES: Final = ("live", "silent", "gone")
 _HELD: Final = 1000
 _EVENTS: Final = 50
+_GONE: Final = 200
 
 
 class ShownWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,20 +56,26 @@ async def _read(visit: Visit) -> list[ShownWorker]:
 
 
 async def workers(visit: Visit) -> PageAnswer:
-    """All processes, grouped by worker."""
+    """The processes that are live, silent or gone, grouped by worker."""
     found = await _read(visit)
     state, lane, kind = visit.chosen("state", _STATES), visit.query("lane"), visit.query("kind")
+    version = visit.query("version")
     kept = [
         each
         for each in found
-        if (state == "all" or each.entry.alive == (state == "live"))
+        if each.entry.alive == (state == "live")
         and (not lane or lane in each.entry.lanes)
         and (not kind or kind in each.entry.kinds)
+        and (not version or version == each.entry.version)
     ]
     kept.sort(key=lambda each: (each.entry.worker_id, each.entry.worker_instance_id))
     alive = [each for each in found if each.entry.alive]
+    versions = sorted({each.entry.version for each in found if each.entry.version})
     values = {
-        "workers": kept,
+        "workers": [] if state == "gone" else kept,
+        "gone": await _gone(visit, found) if state == "gone" else [],
+        "version": version,
+        "versions": versions,
         "state": state,
         "states": _STATES,
         "lane": lane,
@@ -79,6 +87,18 @@ async def workers(visit: Visit) -> PageAnswer:
         "shows_namespace": len({each.namespace for each in found}) > 1,
     }
     return PageAnswer(template="workers.html", title="Workers", section="workers", values=values)
+
+
+async def _gone(visit: Visit, found: list[ShownWorker]) -> list[tuple[WorkerEvent, str]]:
+    """The processes that were removed from the registry, with their namespace, newest first."""
+    registered = {each.entry.worker_instance_id for each in found}
+    gone: dict[str, tuple[WorkerEvent, str]] = {}
+    for namespace in (await visit.namespaces())[:50]:
+        for each in await visit.engine.list_worker_events(namespace, limit=_GONE):
+            is_end = each.event_kind in (WorkerEventKind.MARKED_DEAD, WorkerEventKind.TTL_SWEPT)
+            if is_end and each.worker_instance_id not in registered:
+                gone.setdefault(each.worker_instance_id, (each, namespace))
+    return sorted(gone.values(), key=lambda each: each[0].at, reverse=True)
 
 
 async def _worker(visit: Visit) -> tuple[WorkerEntry | None, str]:
@@ -103,15 +123,21 @@ async def _held_by(visit: Visit, namespace: str, instance: str) -> list[FoundExe
 
 
 async def worker(visit: Visit) -> PageAnswer:
-    """One process: what it holds, and its events."""
+    """One process: what it holds, how its leases ended, and its events."""
     entry, namespace = await _worker(visit)
-    instance = visit.params["instance"]
+    instance, engine = visit.params["instance"], visit.engine
+    held = await _held_by(visit, namespace, instance)
     values = {
         "entry": entry,
         "instance": instance,
         "namespace": namespace,
-        "held": await _held_by(visit, namespace, instance),
-        "events": await visit.engine.list_worker_events(
+        "held": held,
+        "expiries": await engine.read_lease_expiries([each.execution_id for each in held]),
+        "ended": await engine.list_ended_leases(instance, namespace=namespace, limit=_EVENTS),
+        "lost": await engine.list_ended_leases(
+            instance, namespace=namespace, lost=True, limit=_EVENTS
+        ),
+        "events": await engine.list_worker_events(
             namespace, worker_instance_id=instance, limit=_EVENTS
         ),
     }

@@ -12,7 +12,9 @@ function put(text) {
   first?.focus();
 }
 
+let wanted = 0; // of two acts that were asked for, the last one is shown
 export async function openAct(href) {
+  const mine = (wanted += 1);
   let answer;
   try {
     answer = await fetch(href, { headers: header });
@@ -22,6 +24,7 @@ export async function openAct(href) {
   }
   if (answer.status === 401) { location.reload(); return; }
   const text = await answer.text();
+  if (mine !== wanted) return;
   if (!(answer.headers.get("content-type") || "").startsWith("text/html")) {
     toast(text.slice(0, 400), { bad: true });
     return;
@@ -46,7 +49,7 @@ async function send(form) {
   const kind = answer.headers.get("content-type") || "";
   if (kind.startsWith("application/json")) {
     const done = await answer.json();
-    dialog.close();
+    if (form.isConnected) dialog.close();
     const here = location.pathname;
     if (done.to && (done.reload || new URL(done.to, location.href).pathname !== here)) {
       sessionStorage.setItem("ff-toast", JSON.stringify(done));
@@ -57,10 +60,28 @@ async function send(form) {
     document.dispatchEvent(new CustomEvent("ff:done"));
     refreshAll();
   } else if (kind.startsWith("text/html")) {
-    put(await answer.text());
+    const text = await answer.text();
+    if (form.isConnected) put(text); // another dialog may have been opened meanwhile
   } else {
     toast((await answer.text()).slice(0, 400), { bad: true });
     if (button) button.disabled = false;
+  }
+}
+
+// What the form would do is asked for while it is typed; an answer that came too late is dropped.
+let asked = 0;
+async function preview(form) {
+  const mine = (asked += 1);
+  await new Promise((done) => setTimeout(done, 350));
+  if (mine !== asked || !form.isConnected) return;
+  const body = new URLSearchParams(new FormData(form));
+  body.set("_preview", "yes");
+  try {
+    const answer = await fetch(form.action, { method: "POST", headers: header, body, redirect: "manual" });
+    const fresh = answer.ok && parse(await answer.text()).querySelector("[data-preview]");
+    if (fresh && mine === asked) form.querySelector("[data-preview]")?.replaceWith(fresh);
+  } catch {
+    // The next key asks again.
   }
 }
 
@@ -77,6 +98,10 @@ export function startDialogs() {
       close.closest("dialog").close();
     }
     if (event.target.closest("[aria-disabled=true]")) event.preventDefault();
+  });
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-previews]");
+    if (form && event.target.name !== "reason") preview(form);
   });
   dialog.addEventListener("submit", (event) => {
     if (event.target.matches("form[data-dialog]")) {

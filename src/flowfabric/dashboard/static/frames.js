@@ -4,6 +4,8 @@ import { onEvent } from "./live.js";
 import { showTimes } from "./times.js";
 
 const MOST = 2000;
+const AT_ONCE = 100; // a page that is told thousands still hears keys and clicks
+const PAUSE = 60;
 let waiting = [];
 let drawing = 0;
 
@@ -17,27 +19,34 @@ function row(frame) {
   return line;
 }
 
-function draw(list) {
+function draw() {
   drawing = 0;
-  const batch = waiting.slice(-MOST);
-  waiting = [];
-  const known = new Set([...list.children].slice(-400).map((each) => each.dataset.id));
-  const fresh = batch.filter((each) => !known.has(each.id)).map(row);
+  if (waiting.length > MOST) waiting = waiting.slice(-MOST);
+  const batch = waiting.splice(0, AT_ONCE);
+  if (waiting.length) drawing = setTimeout(draw, 0);
+  const list = document.getElementById("frames");
+  if (!list) return;
+  const { only, stream } = list.dataset;
+  const known = new Set();
+  for (let each = list.lastElementChild; each && known.size < 400; each = each.previousElementSibling) known.add(each.dataset.id);
+  const fresh = batch.filter((each) => !known.has(each.id) && (!only || each.type === only)).map(row);
+  list.dataset.stream = `${stream.split("@")[0]}@${batch.at(-1).id}`; // where a new stream goes on
   if (!fresh.length) return;
-  document.querySelector("[data-no-frames]")?.remove();
+  for (const each of fresh) showTimes(each);
   list.append(...fresh);
   while (list.children.length > MOST) list.firstElementChild.remove();
-  showTimes(list);
-  const box = list.parentElement;
-  if (document.getElementById("follow")?.checked) box.scrollTop = box.scrollHeight;
+  if (!drawing && document.getElementById("follow")?.checked) scrollDown(list);
+}
+
+function scrollDown(list) {
+  list.parentElement.scrollTop = list.parentElement.scrollHeight;
 }
 
 export function startFrames() {
   const list = document.getElementById("frames");
-  if (!list) return;
-  list.parentElement.scrollTop = list.parentElement.scrollHeight;
-  onEvent("frame", (frame) => {
-    waiting.push(frame);
-    if (!drawing) drawing = setTimeout(() => draw(list), 60);
+  if (list) scrollDown(list);
+  onEvent("frames", (frames) => {
+    waiting.push(...frames);
+    if (!drawing) drawing = setTimeout(draw, PAUSE);
   });
 }

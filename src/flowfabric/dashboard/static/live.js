@@ -1,5 +1,5 @@
 // One stream for everything on the page; three visible tabs of a browser hold one, others poll.
-import { refreshAll, refreshTopics, topics } from "./regions.js";
+import { refreshAll, refreshTopics, setStill, topics } from "./regions.js";
 import { full, now } from "./times.js";
 
 const POLL = 5000;
@@ -14,6 +14,8 @@ let timer = 0;
 let lost = 0;
 let release = null;
 let paused = localStorage.getItem(KEY) === "1";
+let followed = ""; // what the stream was opened for
+let stale = document.visibilityState !== "visible"; // may something have been missed?
 
 export function onEvent(name, listener) {
   listeners.set(name, listener);
@@ -32,28 +34,37 @@ function wanted() {
   return [...topics(), ...extra].slice(0, 32);
 }
 
+// What the page wants to hear of, whatever it has heard already.
+function wantedKey() {
+  return wanted().map((each) => each.split("@")[0]).join(" ");
+}
+
 function markLost() {
+  stale = true;
   if (lost) return;
   const at = full(now()).slice(11, 19);
   lost = setTimeout(() => show("lost", `Connection lost, as of ${at}`), LOST);
 }
 
-function markHeard() {
+function forgetLost() {
   clearTimeout(lost);
   lost = 0;
+}
+
+function markHeard() {
+  forgetLost();
   show("on", "Live");
+  if (!stale) return;
+  stale = false;
+  refreshAll();
 }
 
 function open() {
   const url = new URL(`${document.documentElement.dataset.base}/live`, location.href);
   for (const topic of wanted()) url.searchParams.append("t", topic);
+  followed = wantedKey();
   source = new EventSource(url);
-  let before = false;
-  source.onopen = () => {
-    markHeard();
-    if (before) refreshAll();
-    before = true;
-  };
+  source.onopen = markHeard;
   source.onerror = () => {
     markLost();
     if (source && source.readyState === EventSource.CLOSED) {
@@ -67,12 +78,13 @@ function open() {
   });
   source.addEventListener("resync", () => refreshAll());
   source.addEventListener("bye", () => markLost());
-  for (const name of ["frame", "states"]) {
+  for (const name of ["frames", "states"]) {
     source.addEventListener(name, (event) => listeners.get(name)?.(JSON.parse(event.data), event));
   }
 }
 
 function poll() {
+  forgetLost();
   show("polling", "Polling");
   refreshAll();
   timer = setTimeout(poll, POLL);
@@ -82,8 +94,6 @@ function close() {
   source?.close();
   source = null;
   clearTimeout(timer);
-  clearTimeout(lost);
-  lost = 0;
   release?.();
   release = null;
 }
@@ -102,28 +112,34 @@ async function slot() {
   return false;
 }
 
+// One at a time: what changes while a place for a stream is asked for is looked at again.
 let starting = false;
+let again = false;
 async function start() {
+  again = starting;
   if (starting) return;
   starting = true;
-  close();
-  if (paused) show("paused", "Paused");
-  else if (document.visibilityState === "visible" && wanted().length) {
-    if (await slot()) open();
-    else poll();
-  }
+  do {
+    again = false;
+    close();
+    const seen = document.visibilityState === "visible";
+    if (paused || !seen) forgetLost();
+    if (paused) show("paused", "Paused");
+    else if (seen && wanted().length) {
+      const got = await slot();
+      if (!again && got) open();
+      else if (!again) poll();
+    }
+  } while (again);
   starting = false;
-}
-
-export function restart() {
-  if (!paused) start();
 }
 
 export function toggle() {
   paused = !paused;
   localStorage.setItem(KEY, paused ? "1" : "0");
+  setStill(paused);
+  stale = true;
   start();
-  if (!paused) refreshAll();
 }
 
 export function startLive() {
@@ -131,14 +147,17 @@ export function startLive() {
   button.hidden = false;
   button.addEventListener("click", toggle);
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState !== "visible") close();
-    else if (!paused) {
-      start();
-      refreshAll();
-    }
+    stale = true;
+    start();
   });
+  // A refreshed region may have a stream that the page did not have before.
+  document.addEventListener("ff:morphed", () => source && wantedKey() !== followed && start());
   window.addEventListener("pagehide", close);
-  window.addEventListener("pageshow", (event) => event.persisted && start());
+  window.addEventListener("pageshow", (event) => {
+    stale = stale || event.persisted;
+    if (event.persisted) start();
+  });
+  setStill(paused);
   show(paused ? "paused" : "off", paused ? "Paused" : "Connecting");
   start();
 }

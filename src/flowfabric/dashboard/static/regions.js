@@ -5,6 +5,12 @@ import { setNow, showTimes } from "./times.js";
 
 const states = new WeakMap();
 const GAP = 1000;
+let still = false;
+
+// While updates are paused, nothing is asked for that no person has asked for.
+export function setStill(wanted) {
+  still = wanted;
+}
 
 function stateOf(region) {
   if (!states.has(region)) states.set(region, { etag: "", busy: false, again: false, at: 0 });
@@ -27,6 +33,7 @@ function address(region) {
 
 // What a person is at must not move: a dialog that is open, rows that are selected.
 function held(region) {
+  if (region.hasAttribute("data-held")) return true;
   if (!region.hasAttribute("data-list")) return false;
   return Boolean(document.querySelector("dialog[open]") || region.querySelector(".picked"));
 }
@@ -52,6 +59,12 @@ function offer(region, fresh) {
   pill.textContent = `${count} new, show`;
 }
 
+// What events of the stream are added to stays, until it is about something else.
+function keeps(node, other) {
+  if (!node.hasAttribute("data-keep") || node.dataset.keep !== other.dataset.keep) return false;
+  return document.querySelector(".head").dataset.live !== "polling";
+}
+
 export function morph(old, fresh) {
   Idiomorph.morph(old, fresh, {
     ignoreActiveValue: /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName),
@@ -61,11 +74,20 @@ export function morph(old, fresh) {
         if (name === "checked" || (name === "class" && node.tagName === "TR")) return false;
         return true;
       },
-      beforeNodeMorphed(node) {
-        return !(node instanceof Element && node.hasAttribute("data-keep"));
+      beforeNodeMorphed(node, other) {
+        return !(node instanceof Element && keeps(node, other));
       },
     },
   });
+}
+
+// The number of questions that wait for a person: every answer brings it along.
+function showWaiting(count) {
+  if (count === null) return;
+  for (const each of document.querySelectorAll("[data-waiting]")) {
+    each.textContent = count;
+    (each.closest(".inbox") || each).hidden = !count;
+  }
 }
 
 function failed(region, why) {
@@ -88,7 +110,7 @@ export async function refresh(region, forced = false) {
   if (state.busy || (wait > 0 && !forced)) {
     if (!state.again) {
       state.again = true;
-      setTimeout(() => { state.again = false; refresh(region); }, Math.max(wait, 200));
+      setTimeout(() => { state.again = false; if (!still) refresh(region); }, Math.max(wait, 200));
     }
     return;
   }
@@ -100,6 +122,7 @@ export async function refresh(region, forced = false) {
     const answer = await fetch(address(region), { headers, cache: "no-store" });
     const at = Number(answer.headers.get("x-ff-now"));
     if (at) setNow(at);
+    showWaiting(answer.headers.get("x-ff-inbox"));
     if (answer.status === 200) {
       const fresh = parse(await answer.text()).firstElementChild;
       if (fresh && !forced && held(region)) {
@@ -135,6 +158,20 @@ export function refreshAll() {
   for (const region of regions()) if (region.dataset.topics) refresh(region, true);
 }
 
+// A list that a person holds stays as it is, and counts what is new.
+function startHolds() {
+  for (const button of document.querySelectorAll("button[data-hold]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      const region = document.getElementById(button.dataset.hold);
+      const holds = region.toggleAttribute("data-held");
+      button.setAttribute("aria-pressed", String(holds));
+      if (!holds) refresh(region, true);
+    });
+  }
+}
+
 export function startRegions() {
+  startHolds();
   for (const region of regions()) if (region.hasAttribute("data-lazy")) refresh(region, true);
 }

@@ -33,13 +33,18 @@ export function lasting(seconds) {
   return rest && count < 10 && word ? `${count} ${name} ${rest} ${word}` : `${count} ${name}`;
 }
 
-export function full(millis) {
-  const utc = root.dataset.zone === "utc";
-  const at = new Date(millis);
-  const parts = new Intl.DateTimeFormat("en-CA", {
+// Made once for each zone: making one takes longer than formatting with it.
+const formats = new Map();
+function format(zone) {
+  if (!formats.has(zone)) formats.set(zone, new Intl.DateTimeFormat("en-CA", {
     year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit",
-    second: "2-digit", hourCycle: "h23", timeZone: utc ? "UTC" : undefined, timeZoneName: "short",
-  }).formatToParts(at);
+    second: "2-digit", hourCycle: "h23", timeZone: zone === "utc" ? "UTC" : undefined, timeZoneName: "short",
+  }));
+  return formats.get(zone);
+}
+
+export function full(millis) {
+  const parts = format(root.dataset.zone).formatToParts(new Date(millis));
   const of = (type) => (parts.find((part) => part.type === type) || {}).value;
   return `${of("year")}-${of("month")}-${of("day")} ${of("hour")}:${of("minute")}:${of("second")} ${of("timeZoneName")}`;
 }
@@ -48,16 +53,25 @@ function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// What a node shows that does not change by itself: there may be thousands, and a second is short.
+const shown = new WeakMap();
+
 export function showTimes(within = document) {
   for (const node of within.querySelectorAll("time[data-form]")) {
-    const at = Date.parse(node.dateTime);
-    if (Number.isNaN(at)) continue;
-    const form = node.dataset.form;
-    if (form === "ago") put(node, ago(at));
-    else if (form === "for") put(node, lasting((now() - at) / 1000));
-    else if (form === "clock") put(node, full(at).slice(11, 19));
-    else put(node, full(at));
-    if (form !== "full") node.title = full(at);
+    const { form } = node.dataset;
+    const key = `${root.dataset.zone} ${node.dateTime}`;
+    let seen = shown.get(node);
+    if (seen?.key !== key) {
+      const at = Date.parse(node.dateTime);
+      if (Number.isNaN(at)) continue;
+      seen = { key, at, text: full(at) };
+      shown.set(node, seen);
+    }
+    if (form === "ago") put(node, ago(seen.at));
+    else if (form === "for") put(node, lasting((now() - seen.at) / 1000));
+    else if (form === "clock") put(node, seen.text.slice(11, 19));
+    else put(node, seen.text);
+    if (form !== "full" && node.title !== seen.text) node.title = seen.text;
   }
 }
 

@@ -54,12 +54,12 @@ def _one_unit(seconds: float) -> str:
 
 def iso(at: datetime) -> str:
     """The instant for machines, in UTC."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{at.astimezone(UTC).isoformat(timespec='milliseconds')[:23]}Z"
 
 
 def absolute(at: datetime) -> str:
     """The instant for people, in UTC, with the zone named."""
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{at.astimezone(UTC).isoformat(' ', 'seconds')[:19]} UTC"
 
 
 def between(begin: datetime | None, end: datetime | None) -> float | None:
@@ -81,6 +81,17 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
+def as_length(given: timedelta) -> str:
+    """The length as `parse_length` reads it; empty if it is none of whole seconds."""
+    seconds = given.total_seconds()
+    if seconds != int(seconds) or seconds < 0:
+        return ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"{int(seconds) // size}{unit}"
+    return f"{int(seconds)}s"
+
+
 def parse_length(text: str) -> timedelta | None:
     """`15m`, `24h`, `7d` as a length; None if it is none."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -88,3 +99,10 @@ def parse_length(text: str) -> timedelta | None:
     if unit not in units or not (count.isascii() and count.isdigit() and len(count) <= 6):
         return None
     return timedelta(seconds=int(count) * units[unit])
+
+
+def rate(per_minute: float) -> str:
+    """How often: `1,250 /min`, `4.2 /min`, `0.03 /min`."""
+    if per_minute >= 10 or per_minute == 0:
+        return f"{per_minute:,.0f} /min"
+    return f"{per_minute:.1f} /min" if per_minute >= 1 else f"{per_minute:.2g} /min"

@@ -12,10 +12,15 @@ SHOWN: Final = 64 * 1024
 """Bytes that a page shows without being asked for all."""
 MOST: Final = 1024 * 1024
 HIDDEN: Final = "•••"
+_OPENING: Final = ("{", "[")
 _PART: Final = re.compile(
     r'\s*("(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}\[\],:])', re.DOTALL
 )
 _HEX_BYTES: Final = 512
+_FOLDED_FROM: Final = 3
+"""Containers at this depth and below are folded."""
+_LONG: Final = 100
+"""Lines of a container that is folded at any depth but the first."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -32,12 +37,22 @@ class Line(msgspec.Struct, frozen=True):
     pieces: list[Piece]
 
 
+class Fold(msgspec.Struct, frozen=True):
+    """A container that is shown as one line until somebody opens it."""
+
+    head: Line
+    inside: list[Line | Fold]
+    tail: Line
+    count: int
+    """Its members."""
+
+
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """A payload as it is shown: lines of JSON, or text, or nothing but its size."""
 
     size: int
     encoding: str
-    lines: list[Line] = msgspec.field(default_factory=list[Line])
+    lines: list[Line | Fold] = msgspec.field(default_factory=list["Line | Fold"])
     text: str = ""
     hidden: bool = False
     """The viewer may not see payloads."""
@@ -63,7 +78,8 @@ def payload(
     if word == "json" and not cut:
         try:
             lines, redacted = format_json(data.decode(), redact)
-            return Payload(size=len(data), encoding=word, lines=lines, redacted=redacted)
+            shown = folded(lines)
+            return Payload(size=len(data), encoding=word, lines=shown, redacted=redacted)
         except (UnicodeDecodeError, ValueError):
             pass
     return Payload(size=len(data), encoding=word, text=_plain(data[:most]), cut=cut)
@@ -72,6 +88,40 @@ def payload(
 def format_json(text: str, redact: re.Pattern[str] | None) -> tuple[list[Line], int]:
     """The lines, and how many values were blotted out; raises `ValueError` for other text."""
     return _Walker(text, redact).lines()
+
+
+def folded(lines: list[Line]) -> list[Line | Fold]:
+    """The lines, with deep and long containers each as one that can be opened."""
+    return _fold(lines, 0, len(lines))
+
+
+def _fold(lines: list[Line], begin: int, end: int) -> list[Line | Fold]:
+    shown: list[Line | Fold] = []
+    at = begin
+    while at < end:
+        line = lines[at]
+        last = _end(lines, at, end) if line.pieces and line.pieces[-1].text in _OPENING else at
+        deep = line.depth >= _FOLDED_FROM or (line.depth > 0 and last - at > _LONG)
+        if last > at and deep:
+            count = sum(each.depth == line.depth + 1 for each in lines[at + 1 : last])
+            closing = sum(_closes(each, line.depth + 1) for each in lines[at + 1 : last])
+            inside = _fold(lines, at + 1, last)
+            shown.append(Fold(line, inside, lines[last], count - closing))
+            at = last + 1
+        else:
+            shown.append(line)
+            at += 1
+    return shown
+
+
+def _end(lines: list[Line], at: int, end: int) -> int:
+    """The line that closes the container which this one opens."""
+    depth = lines[at].depth
+    return next(place for place in range(at + 1, end) if lines[place].depth == depth)
+
+
+def _closes(line: Line, depth: int) -> bool:
+    return line.depth == depth and line.pieces[0].text in ("}", "]")
 
 
 def _plain(data: bytes) -> str:

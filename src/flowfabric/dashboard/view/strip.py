@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -11,7 +12,8 @@ import msgspec
 from flowfabric.engine.events.read_history import HistoryEntry
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.list_attempts import Attempt
-from flowfabric.states import AttemptOutcome
+from flowfabric.engine.journal.list_steps import RecordedStep
+from flowfabric.states import AttemptOutcome, AttemptType
 
 WIDTH: Final = 1000.0
 _LEAST: Final = 3.0
@@ -56,7 +58,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment: an operator acted, a lease was lost, a signal came."""
+    """A moment: an operator acted, a lease was lost, a signal came, a durable call was made."""
 
     what: str
     x: float
@@ -72,6 +74,10 @@ class AttemptBar(msgspec.Struct, frozen=True, kw_only=True):
     width: float
     hue: str
     ran: float
+    after: float | None = None
+    """Where the attempt before it ended, if this one is its retry."""
+    pause: float = 0.0
+    """Seconds from that end to the beginning of this attempt."""
 
 
 class Strip(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +107,9 @@ def strip_of(
     attempts: Sequence[Attempt],
     history: Sequence[HistoryEntry],
     now: datetime,
+    steps: Sequence[RecordedStep] = (),
 ) -> Strip:
-    """Compute the strip from what the outboxes and the attempts say."""
+    """Compute the strip from what the outboxes, the attempts and the journal say."""
     begin = found.created_at
     end = max(found.terminal_at or now, begin)
     span = max((end - begin).total_seconds(), 0.001)
@@ -124,6 +131,7 @@ def strip_of(
         for what, since, until in pieces
     ]
     bars = [_bar(each, end, place) for each in attempts]
+    bars = [*bars[:1], *(_retried(one, other) for one, other in pairwise(bars))]
     left_out = max(0, len(bars) - _FIRST - _LAST) if len(bars) > 40 else 0
     if left_out:
         bars = [*bars[:_FIRST], *bars[-_LAST:]]
@@ -131,7 +139,7 @@ def strip_of(
         begin=begin,
         end=end,
         segments=segments,
-        marks=_marks(history, place),
+        marks=_marks(history, steps, place),
         attempts=bars,
         left_out=left_out,
     )
@@ -183,8 +191,30 @@ def _bar(attempt: Attempt, end: datetime, place: Callable[[datetime], float]) ->
     )
 
 
-def _marks(history: Sequence[HistoryEntry], place: Callable[[datetime], float]) -> list[TimeMark]:
-    marks: list[TimeMark] = []
+def _retried(before: AttemptBar, bar: AttemptBar) -> AttemptBar:
+    """The bar with the way from the attempt before it, if it is the retry of that one."""
+    ended, is_next = before.attempt.ended_at, bar.attempt.attempt_type is AttemptType.RETRY
+    if ended is None or not is_next:
+        return bar
+    pause = max(0.0, (bar.attempt.started_at - ended).total_seconds())
+    return msgspec.structs.replace(bar, after=round(before.x + before.width, 1), pause=pause)
+
+
+def _marks(
+    history: Sequence[HistoryEntry],
+    steps: Sequence[RecordedStep],
+    place: Callable[[datetime], float],
+) -> list[TimeMark]:
+    """The newest moments, in their order."""
+    marks = [
+        TimeMark(
+            what=f"{each.kind} {each.key}",
+            x=round(place(each.started_at), 1),
+            at=each.started_at,
+            hue="ink",
+        )
+        for each in steps
+    ]
     for entry in history:
         x = round(place(entry.at), 1)
         if entry.outbox == "operator":
@@ -202,4 +232,4 @@ def _marks(history: Sequence[HistoryEntry], place: Callable[[datetime], float]) 
             )
         elif entry.outbox == "lease" and entry.what == "expired":
             marks.append(TimeMark(what="lease lost", x=x, at=entry.at, hue="red"))
-    return marks[-60:]
+    return sorted(marks, key=lambda each: each.at)[-60:]

@@ -8,7 +8,7 @@
 --
 -- Where executions that have a limit are queued, ff.claimable_limited answers; only then is there a row
 -- without a place. An execution that is queued after the look for such executions, by another transaction, is not
--- seen by the statement that calls this function, and is left for the next claim.
+-- seen by the statement that calls this function, and is left for the next claim. p_seen is what that statement sees.
 --
 -- With p_limits false, limits are not looked at: ff.claimable_in_budget does so first, where executions that are
 -- attached to budgets are queued.
@@ -18,7 +18,8 @@
 -- claimable rows would cost more with every queued row. The plan is kept, also on connections of a pooler.
 CREATE OR REPLACE FUNCTION ff.claimable(
     p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer,
-    p_worker_id text DEFAULT '', p_takes boolean DEFAULT true, p_limits boolean DEFAULT true
+    p_worker_id text DEFAULT '', p_takes boolean DEFAULT true, p_limits boolean DEFAULT true,
+    p_seen pg_snapshot DEFAULT NULL
 ) RETURNS TABLE (place tid, held_back integer[])
     LANGUAGE plpgsql VOLATILE ROWS 1
     SET search_path = pg_catalog, pg_temp
@@ -46,7 +47,7 @@ BEGIN
        AND r.required_capabilities <@ p_capabilities;
 
     IF p_limits AND routes IS NOT NULL AND EXISTS (SELECT FROM ff.ready e WHERE e.quota_key_id IS NOT NULL) THEN
-        RETURN QUERY SELECT * FROM ff.claimable_limited(routes, p_limit, p_worker_id, any_grant, p_takes);
+        RETURN QUERY SELECT * FROM ff.claimable_limited(routes, p_limit, p_worker_id, any_grant, p_takes, p_seen);
         RETURN;
     END IF;
 

@@ -228,11 +228,12 @@ BEGIN
                        unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
                        unnest(until) AS until_ms, unnest(quota_keys) AS quota_key_id, unnest(over) AS over) AS g;
         INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
-                              quota_key_id, budget_ids)
+                              quota_key_id, queued_by, budget_ids)
         SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
                g.execution_id,
                coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-               g.quota_key_id, budgets[g.shape]::uuid[]
+               g.quota_key_id, CASE WHEN g.quota_key_id IS NOT NULL THEN pg_current_xact_id() END,
+               budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
@@ -285,9 +286,9 @@ BEGIN
                       budget_ids, eligibility_state
         )
         INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
-                              quota_key_id, budget_ids)
+                              quota_key_id, queued_by, budget_ids)
         SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, quota_key_id,
-               budget_ids
+               CASE WHEN quota_key_id IS NOT NULL THEN pg_current_xact_id() END, budget_ids
           FROM created WHERE eligibility_state = 'eligible_now';
 
         -- This call created exactly the executions whose body it stores.
@@ -386,7 +387,10 @@ BEGIN
                (SELECT array_remove(ARRAY[
                        CASE WHEN r.execution_kind <> shape_execution_kind[answer.shape] THEN 'kind' END,
                        CASE WHEN NOT ff.same_payload(
-                                     b.payload, b.payload_encoding, given_payload[answer.ordinal],
+                                     coalesce(b.submitted_payload, b.payload),
+                                     CASE WHEN b.submitted_payload IS NULL THEN b.payload_encoding
+                                          ELSE b.submitted_encoding END,
+                                     given_payload[answer.ordinal],
                                      shape_payload_encoding[answer.shape]) THEN 'payload' END], NULL)
                   FROM ff.exec_body b JOIN ff.exec_core e USING (partition_key, execution_id)
                   JOIN ff.route r USING (route_id)

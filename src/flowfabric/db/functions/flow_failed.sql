@@ -6,11 +6,11 @@ CREATE OR REPLACE FUNCTION ff.flow_failed(p_partition_key smallint, p_flow_id uu
     LANGUAGE sql STABLE
     AS $$
     WITH RECURSIVE affected AS (
-        SELECT e.execution_id, e.public_state FROM ff.exec_core e
+        SELECT e.execution_id, e.terminal_outcome FROM ff.exec_core e
          WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
-           AND e.public_state IN ('failed', 'cancelled', 'expired')
+           AND e.terminal_outcome IN ('failed', 'cancelled', 'expired')
          UNION
-        SELECT w.execution_id, w.public_state
+        SELECT w.execution_id, w.terminal_outcome
           FROM affected a
          CROSS JOIN LATERAL (
                SELECT o.group_id FROM ff.edge o
@@ -21,15 +21,15 @@ CREATE OR REPLACE FUNCTION ff.flow_failed(p_partition_key smallint, p_flow_id uu
                 WHERE (g.partition_key, g.group_id) = (p_partition_key, o.group_id)
                   AND g.group_state <> 'satisfied' OFFSET 0) AS g
          CROSS JOIN LATERAL (
-               SELECT e.execution_id, e.public_state FROM ff.exec_core e
+               SELECT e.execution_id, e.terminal_outcome FROM ff.exec_core e
                 WHERE (e.partition_key, e.execution_id) = (p_partition_key, g.waiter_eid)
                OFFSET 0) AS w
-         WHERE a.public_state <> 'completed'
-           AND NOT (g.waits_as = 'children' AND w.public_state = 'completed')
+         WHERE a.terminal_outcome <> 'success'
+           AND NOT (g.waits_as = 'children' AND w.terminal_outcome = 'success')
     )
     SELECT EXISTS (
         SELECT FROM affected a
-         WHERE a.public_state = 'completed'  -- it went on although its join was not satisfied
+         WHERE a.terminal_outcome = 'success'  -- it went on although its join was not satisfied
             OR NOT EXISTS (SELECT FROM ff.edge o
                             WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, a.execution_id)
                               AND o.edge_state = 'applied'))

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION ff.flow_left_skipped(p_partition_key smallint, p_flow
     AS $$
     SELECT EXISTS (
         SELECT FROM ff.exec_core m
-         WHERE m.partition_key = p_partition_key AND m.flow_id = p_flow_id AND m.public_state = 'skipped'
+         WHERE m.partition_key = p_partition_key AND m.flow_id = p_flow_id AND m.terminal_outcome = 'skipped'
            AND (SELECT count(*) > 0 AND bool_and(u.terminal_outcome IS NOT DISTINCT FROM 'success')
                   FROM ff.edge_group g
                   JOIN ff.edge i ON (i.partition_key, i.group_id) = (g.partition_key, g.group_id)

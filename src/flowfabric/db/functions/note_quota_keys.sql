@@ -13,8 +13,10 @@ DECLARE
 BEGIN
     unknown := ARRAY(
         SELECT DISTINCT k FROM unnest(p_keys) AS k
-         WHERE NOT EXISTS (SELECT FROM ff.quota_key q
-                            WHERE q.partition_key = ff.quota_partition(k, partitions) AND q.quota_key_id = k)
+         WHERE k IS DISTINCT FROM (     -- by primary key, also if the plan is made while the table is empty
+                   SELECT q.quota_key_id FROM ff.quota_key q
+                    WHERE q.partition_key = ff.quota_partition(k, partitions) AND q.quota_key_id >= k
+                    ORDER BY q.quota_key_id LIMIT 1)
          ORDER BY k);
     IF cardinality(unknown) > 0 THEN
         INSERT INTO ff.quota_key (partition_key, quota_key_id, quota_policy_id, dimension)

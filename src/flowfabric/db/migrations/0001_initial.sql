@@ -48,6 +48,67 @@ COMMENT ON COLUMN ff.sweeper.session_pid IS
     'Server process of a session that ends with the worker process: the role is free once it has ended. '
     'NULL if there is none, as behind a pooler.';
 
+-- The words of the tables that most statements write. A CHECK constraint of a table is read and compiled anew by
+-- every statement that writes a row, with all its words; the check of a domain is read once in a session, and
+-- runs only where a value is assigned.
+
+CREATE DOMAIN ff.lifecycle_phase AS text CONSTRAINT lifecycle_phase CHECK (VALUE IN (
+    'runnable', 'suspended', 'terminal'));
+CREATE DOMAIN ff.eligibility_state AS text CONSTRAINT eligibility_state CHECK (VALUE IN (
+    'eligible_now', 'not_eligible_until_time', 'blocked_by_dependencies', 'blocked_by_budget',
+    'blocked_by_quota', 'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator',
+    'not_applicable'));
+CREATE DOMAIN ff.blocking_reason AS text CONSTRAINT blocking_reason CHECK (VALUE IN (
+    'none', 'waiting_for_worker', 'waiting_for_retry_backoff', 'waiting_for_resume_delay',
+    'waiting_for_delay', 'waiting_for_signal', 'waiting_for_approval', 'waiting_for_callback',
+    'waiting_for_tool_result', 'waiting_for_children', 'waiting_for_budget', 'waiting_for_quota',
+    'waiting_for_capable_worker', 'waiting_for_locality_match', 'paused_by_operator', 'paused_by_policy',
+    'paused_by_flow_cancel'));
+CREATE DOMAIN ff.terminal_outcome AS text CONSTRAINT terminal_outcome CHECK (VALUE IN (
+    'none', 'success', 'failed', 'cancelled', 'expired', 'skipped'));
+CREATE DOMAIN ff.attempt_state AS text CONSTRAINT attempt_state CHECK (VALUE IN (
+    'none', 'pending_first_attempt', 'attempt_interrupted', 'pending_retry_attempt',
+    'pending_replay_attempt', 'attempt_terminal'));
+CREATE DOMAIN ff.attempt_type AS text CONSTRAINT attempt_type CHECK (VALUE IN (
+    'initial', 'retry', 'reclaim', 'replay', 'restart'));
+CREATE DOMAIN ff.attempt_outcome AS text CONSTRAINT attempt_outcome CHECK (VALUE IN (
+    'success', 'failed', 'retry', 'cancelled', 'expired', 'skipped', 'interrupted', 'waiting_children',
+    'suspended', 'restarted', 'lease_expired_reclaimable', 'lease_revoked', 'interrupted_reclaimed'));
+CREATE DOMAIN ff.completion_outcome AS text CONSTRAINT completion_outcome CHECK (VALUE IN (
+    'success', 'failed', 'cancelled', 'expired', 'skipped', 'resumable'));
+CREATE DOMAIN ff.lease_event_type AS text CONSTRAINT lease_event_type CHECK (VALUE IN (
+    'acquired', 'renewed', 'expired', 'reclaimed', 'revoked'));
+CREATE DOMAIN ff.lease_event_reason AS text CONSTRAINT lease_event_reason CHECK (VALUE IN (
+    'completed', 'failed', 'retry', 'delay', 'waiting_children', 'suspended', 'restarted', 'cancelled',
+    'released', 'operator', 'disconnected'));
+CREATE DOMAIN ff.journal_kind AS text CONSTRAINT journal_kind CHECK (VALUE IN (
+    'step', 'now', 'patch', 'version', 'sleep', 'signal', 'waitpoint', 'wait', 'select', 'children',
+    'compensation', 'mark'));
+CREATE DOMAIN ff.journal_state AS text CONSTRAINT journal_state CHECK (VALUE IN (
+    'open', 'done', 'failed'));
+CREATE DOMAIN ff.edge_state AS text CONSTRAINT edge_state CHECK (VALUE IN (
+    'pending', 'applied'));
+CREATE DOMAIN ff.edge_resolution AS text CONSTRAINT edge_resolution CHECK (VALUE IN (
+    'unresolved', 'satisfied', 'impossible'));
+CREATE DOMAIN ff.resolved_outcome AS text CONSTRAINT resolved_outcome CHECK (VALUE IN (
+    'success', 'failed', 'cancelled', 'expired', 'skipped'));
+CREATE DOMAIN ff.group_policy_kind AS text CONSTRAINT group_policy_kind CHECK (VALUE IN (
+    'all_of', 'any_of', 'quorum'));
+CREATE DOMAIN ff.on_satisfied AS text CONSTRAINT on_satisfied CHECK (VALUE IN (
+    'cancel_remaining', 'let_run'));
+CREATE DOMAIN ff.group_state AS text CONSTRAINT group_state CHECK (VALUE IN (
+    'pending', 'satisfied', 'impossible'));
+CREATE DOMAIN ff.waits_as AS text CONSTRAINT waits_as CHECK (VALUE IN (
+    'member', 'children'));
+CREATE DOMAIN ff.sibling_cancel_reason AS text CONSTRAINT sibling_cancel_reason CHECK (VALUE IN (
+    'sibling_quorum_satisfied', 'sibling_quorum_impossible', 'parent_ended'));
+CREATE DOMAIN ff.flow_state AS text CONSTRAINT flow_state CHECK (VALUE IN (
+    'open', 'cancelled'));
+CREATE DOMAIN ff.cancellation_policy AS text CONSTRAINT cancellation_policy CHECK (VALUE IN (
+    'cancel_flow_only', 'cancel_all', 'cancel_pending'));
+CREATE DOMAIN ff.derived_flow_state AS text CONSTRAINT derived_flow_state CHECK (VALUE IN (
+    'open', 'running', 'blocked', 'completed', 'failed', 'cancelled'));
+
 -- Executions: the columns that change (exec_core), what was submitted (exec_body), and the attempts.
 
 CREATE TABLE ff.lane_registry (
@@ -86,6 +147,8 @@ COMMENT ON COLUMN ff.route.route_id IS
 
 CREATE TABLE ff.exec_core (
     partition_key                  smallint NOT NULL,
+    resume_pending                 boolean NOT NULL DEFAULT false,
+    lease_lost                     boolean NOT NULL DEFAULT false,
     attempt_index                  integer NOT NULL DEFAULT 0,
     execution_id                   uuid NOT NULL,
     route_id                       bigint NOT NULL,
@@ -100,28 +163,13 @@ CREATE TABLE ff.exec_core (
     infra_release_count            integer NOT NULL DEFAULT 0,
     signal_seq                     integer NOT NULL DEFAULT 0,
     progress_pct                   smallint,
-    resume_pending                 boolean NOT NULL DEFAULT false,
-    lease_lost                     boolean NOT NULL DEFAULT false,
     flow_cancelled                 boolean NOT NULL DEFAULT false,
     compensates                    boolean NOT NULL DEFAULT false,
-    lifecycle_phase                text NOT NULL DEFAULT 'runnable',
-    eligibility_state              text NOT NULL,
-    blocking_reason                text NOT NULL,
-    terminal_outcome               text NOT NULL DEFAULT 'none',
-    attempt_state                  text NOT NULL DEFAULT 'pending_first_attempt',
-    public_state                   text NOT NULL GENERATED ALWAYS AS (
-        CASE lifecycle_phase
-            WHEN 'suspended' THEN 'suspended'
-            WHEN 'terminal' THEN
-                CASE terminal_outcome WHEN 'success' THEN 'completed' ELSE terminal_outcome END
-            ELSE CASE eligibility_state
-                WHEN 'eligible_now' THEN CASE WHEN resume_pending THEN 'resumable' ELSE 'waiting' END
-                WHEN 'not_eligible_until_time' THEN 'delayed'
-                WHEN 'blocked_by_dependencies' THEN 'waiting_children'
-                WHEN 'blocked_by_budget' THEN 'rate_limited'
-                WHEN 'blocked_by_quota' THEN 'rate_limited'
-                ELSE 'waiting' END
-        END) STORED,
+    lifecycle_phase                ff.lifecycle_phase NOT NULL DEFAULT 'runnable',
+    eligibility_state              ff.eligibility_state NOT NULL,
+    blocking_reason                ff.blocking_reason NOT NULL,
+    terminal_outcome               ff.terminal_outcome NOT NULL DEFAULT 'none',
+    attempt_state                  ff.attempt_state NOT NULL DEFAULT 'pending_first_attempt',
     exceptional_state              text GENERATED ALWAYS AS (
         CASE WHEN blocking_reason = 'paused_by_flow_cancel' THEN 'paused_by_flow_cancel'
             WHEN lifecycle_phase = 'runnable' THEN nullif(eligibility_state, 'eligible_now')
@@ -141,7 +189,7 @@ CREATE TABLE ff.exec_core (
     quota_key_id                   bigint,
     lease_id                       uuid,
     attempt_started_at_ms          bigint,
-    attempt_type                   text,
+    attempt_type                   ff.attempt_type,
     progress_message               text,
     blocking_detail                text,
     failure_reason                 text,
@@ -150,29 +198,6 @@ CREATE TABLE ff.exec_core (
     cancelled_by                   text,
     budget_ids                     uuid[],
     CONSTRAINT exec_core_priority CHECK (priority BETWEEN 0 AND 9000),
-    CONSTRAINT exec_core_lifecycle_phase CHECK (
-        lifecycle_phase IN ('runnable', 'suspended', 'terminal')),
-    CONSTRAINT exec_core_eligibility_state CHECK (
-        eligibility_state IN ('eligible_now', 'not_eligible_until_time', 'blocked_by_dependencies',
-            'blocked_by_budget', 'blocked_by_quota', 'blocked_by_route', 'blocked_by_lane_state',
-            'blocked_by_operator', 'not_applicable')),
-    CONSTRAINT exec_core_blocking_reason CHECK (
-        blocking_reason IN ('none', 'waiting_for_worker', 'waiting_for_retry_backoff',
-            'waiting_for_resume_delay', 'waiting_for_delay', 'waiting_for_signal',
-            'waiting_for_approval', 'waiting_for_callback', 'waiting_for_tool_result',
-            'waiting_for_children', 'waiting_for_budget', 'waiting_for_quota',
-            'waiting_for_capable_worker', 'waiting_for_locality_match', 'paused_by_operator',
-            'paused_by_policy', 'paused_by_flow_cancel')),
-    CONSTRAINT exec_core_terminal_outcome CHECK (
-        terminal_outcome IN ('none', 'success', 'failed', 'cancelled', 'expired', 'skipped')),
-    CONSTRAINT exec_core_attempt_state CHECK (
-        attempt_state IN ('none', 'pending_first_attempt', 'attempt_interrupted',
-            'pending_retry_attempt', 'pending_replay_attempt', 'attempt_terminal')),
-    CONSTRAINT exec_core_attempt_type CHECK (
-        attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart')),
-    CONSTRAINT exec_core_public_state CHECK (
-        public_state IN ('waiting', 'delayed', 'rate_limited', 'waiting_children', 'suspended',
-            'resumable', 'completed', 'failed', 'cancelled', 'expired', 'skipped')),
     CONSTRAINT exec_core_runnable_is_eligible_or_blocked CHECK (
         (lifecycle_phase = 'runnable') = (eligibility_state <> 'not_applicable')),
     CONSTRAINT exec_core_terminal_has_an_outcome CHECK (
@@ -182,8 +207,10 @@ CREATE TABLE ff.exec_core (
         (eligibility_state = 'not_eligible_until_time') = (delay_until_ms IS NOT NULL)),
     CONSTRAINT exec_core_not_before_while_blocked CHECK (
         not_before_ms IS NULL OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_operator'))
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+) WITH (fillfactor = 46, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 2000);
+-- The columns are in an order that leaves no gaps for alignment, so that 18 executions fit into a page, with
+-- what they are at submit and at their end.
 -- An execution that completes in the normal course changes no column of an index, and half of each page is
 -- left for its new version: the update then writes no index (HOT). So no index here may name a column that
 -- such an end changes, not even in its condition; exceptional_state and open_deadline_at_ms are for that.
@@ -193,10 +220,15 @@ CREATE INDEX exec_core_flow ON ff.exec_core (partition_key, flow_id) WHERE flow_
 -- Executions that are delayed, blocked or suspended, or ended without success, by age within a route.
 CREATE INDEX exec_core_exceptional ON ff.exec_core (exceptional_state, route_id, created_at_ms, execution_id)
     WHERE exceptional_state IS NOT NULL;
+-- Executions that ended without success, by age: for searches by a text in the reason, in all routes.
+CREATE INDEX exec_core_unsuccessful ON ff.exec_core (created_at_ms, execution_id)
+    WHERE exceptional_state IN ('failed', 'cancelled', 'expired', 'skipped');
 -- By age within a route: for searches, newest first, and for retention, oldest first.
 CREATE INDEX exec_core_created ON ff.exec_core (route_id, created_at_ms, execution_id);
 -- Those that were suspended and go on, in the queue or running; for searches, as exec_core_created.
 CREATE INDEX exec_core_resumes ON ff.exec_core (route_id, created_at_ms, execution_id) WHERE resume_pending;
+-- Those that had more than one attempt, or are about to; for searches, as exec_core_created.
+CREATE INDEX exec_core_retried ON ff.exec_core (route_id, created_at_ms, execution_id) WHERE attempt_index > 0;
 -- Members of a cancelled flow that are about to be ended.
 CREATE INDEX exec_core_parked ON ff.exec_core (partition_key, flow_id)
     WHERE exceptional_state = 'paused_by_flow_cancel';
@@ -209,8 +241,9 @@ CREATE INDEX exec_core_uncompensated ON ff.exec_core (created_at_ms)
 -- Executions that a spent budget holds back, by the budgets that they are attached to; the best first.
 CREATE INDEX exec_core_out_of_budget ON ff.exec_core (budget_ids, priority DESC, created_at_ms, execution_id)
     WHERE exceptional_state = 'blocked_by_budget';
--- Executions that the limit of their key holds back, best first.
-CREATE INDEX exec_core_held_back ON ff.exec_core (quota_key_id, priority DESC, created_at_ms, execution_id)
+-- Executions that the limit of their key holds back, by route, the best first.
+CREATE INDEX exec_core_held_back
+    ON ff.exec_core (quota_key_id, route_id, priority DESC, created_at_ms, execution_id)
     WHERE quota_key_id IS NOT NULL AND exceptional_state = 'blocked_by_quota';
 -- The last index. While a table is empty, every index costs the same, and the planner takes the newest of
 -- those that have a column in common with the condition: a lookup by key must not read another one whole.
@@ -271,6 +304,7 @@ CREATE TABLE ff.ready (
     execution_id   uuid NOT NULL,
     deadline_at_ms bigint,
     quota_key_id   bigint,
+    queued_by      xid8,
     budget_ids     uuid[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
@@ -279,8 +313,8 @@ CREATE TABLE ff.ready (
 CREATE UNIQUE INDEX ready_claim ON ff.ready (route_id, priority DESC, created_at_ms, execution_id, partition_key);
 -- Those that are attached to budgets. Empty where nothing is: the claim then looks no further.
 CREATE INDEX ready_budgets ON ff.ready (execution_id) WHERE budget_ids IS NOT NULL;
--- Those that have a limit, by key. Empty where nothing has one: the claim then looks no further.
-CREATE INDEX ready_quota ON ff.ready (quota_key_id, priority DESC, created_at_ms, execution_id)
+-- Those that have a limit, by key and route. Empty where nothing has one: the claim then looks no further.
+CREATE INDEX ready_quota ON ff.ready (quota_key_id, route_id, priority DESC, created_at_ms, execution_id)
     WHERE quota_key_id IS NOT NULL;
 COMMENT ON TABLE ff.ready IS
     'The queue: one row per execution that a worker can claim now. A row is inserted when an execution '
@@ -289,6 +323,8 @@ COMMENT ON TABLE ff.ready IS
 COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
 COMMENT ON COLUMN ff.ready.budget_ids IS 'Of the execution.';
 COMMENT ON COLUMN ff.ready.quota_key_id IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.queued_by IS
+    'The transaction that inserted the row, of one with a limit; xmin may be a savepoint within it.';
 
 CREATE TABLE ff.lease (
     partition_key         smallint NOT NULL,
@@ -303,11 +339,10 @@ CREATE TABLE ff.lease (
     quota_key_id          bigint,
     lease_reclaim_count   integer NOT NULL,
     attempt_recorded      boolean NOT NULL,
-    attempt_type          text NOT NULL,
+    attempt_type          ff.attempt_type NOT NULL,
     worker_id             text NOT NULL,
     worker_instance_id    text NOT NULL,
-    PRIMARY KEY (partition_key, execution_id),
-    CONSTRAINT lease_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart'))
+    PRIMARY KEY (partition_key, execution_id)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_limit = 2000);
 -- The slots of a limit that are in use: the leases of its key.
@@ -338,7 +373,15 @@ CREATE VIEW ff.execution AS
            e.terminal_outcome, e.exceptional_state,
            CASE WHEN l.lease_id IS NULL THEN e.attempt_state ELSE 'running_attempt' END AS attempt_state,
            CASE WHEN l.lease_id IS NULL THEN 'unowned' ELSE 'leased' END AS ownership_state,
-           CASE WHEN l.lease_id IS NULL THEN e.public_state ELSE 'active' END AS public_state,
+           CASE WHEN l.lease_id IS NOT NULL THEN 'active'
+                WHEN e.lifecycle_phase = 'suspended' THEN 'suspended'
+                WHEN e.lifecycle_phase = 'terminal' AND e.terminal_outcome = 'success' THEN 'completed'
+                WHEN e.lifecycle_phase = 'terminal' AND e.terminal_outcome <> 'none' THEN e.terminal_outcome
+                WHEN e.eligibility_state = 'eligible_now' AND e.resume_pending THEN 'resumable'
+                WHEN e.eligibility_state = 'not_eligible_until_time' THEN 'delayed'
+                WHEN e.eligibility_state = 'blocked_by_dependencies' THEN 'waiting_children'
+                WHEN e.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'rate_limited'
+                ELSE 'waiting' END AS public_state,
            l.lease_id IS NOT NULL AS leased,
            coalesce(l.attempt_index, e.attempt_index) AS attempt_index,
            greatest(e.total_attempt_count, l.attempt_index + 1) AS total_attempt_count,
@@ -369,9 +412,9 @@ COMMENT ON VIEW ff.execution IS
     'Without a lease, lifecycle_phase is runnable, suspended or terminal; with one it is active.';
 
 CREATE TABLE ff.exec_body (
+    created_at_ms    bigint NOT NULL,
     partition_key    smallint NOT NULL,
     execution_id     uuid NOT NULL,
-    created_at_ms    bigint NOT NULL,
     payload          bytea NOT NULL,
     payload_encoding text,
     creator_identity text,
@@ -380,13 +423,19 @@ CREATE TABLE ff.exec_body (
     member_name      text,
     quota_policy_id  uuid,
     quota_dimension  text,
+    submitted_payload  bytea,
+    submitted_encoding text,
     PRIMARY KEY (partition_key, execution_id)
 );
 COMMENT ON TABLE ff.exec_body IS
     'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes '
-    'only when the result of an upstream is passed to the execution.';
+    'only when the result of an upstream is passed to the execution, or its handler restarts.';
 COMMENT ON COLUMN ff.exec_body.payload IS
     'The arguments, or the result of an upstream that was passed to the execution.';
+COMMENT ON COLUMN ff.exec_body.submitted_payload IS
+    'What was submitted with the idempotency key, if payload is something else now: a repeated submit is '
+    'compared with it.';
+COMMENT ON COLUMN ff.exec_body.submitted_encoding IS 'The encoding of submitted_payload.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
 COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
 COMMENT ON COLUMN ff.exec_body.quota_policy_id IS 'The limit of the execution; quota_key_id is computed from both.';
@@ -434,8 +483,8 @@ CREATE TABLE ff.attempt (
     lease_epoch        bigint NOT NULL,
     started_at_ms      bigint NOT NULL,
     ended_at_ms        bigint NOT NULL,
-    attempt_type       text NOT NULL,
-    outcome            text NOT NULL,
+    attempt_type       ff.attempt_type NOT NULL,
+    outcome            ff.attempt_outcome NOT NULL,
     worker_id          text NOT NULL,
     worker_instance_id text NOT NULL,
     failure_reason     text,
@@ -443,12 +492,7 @@ CREATE TABLE ff.attempt (
     failure_detail     text,
     result             bytea,
     result_encoding    text,
-    PRIMARY KEY (partition_key, execution_id, attempt_index),
-    CONSTRAINT attempt_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart')),
-    CONSTRAINT attempt_outcome CHECK (
-        outcome IN ('success', 'failed', 'retry', 'cancelled', 'expired', 'skipped', 'interrupted',
-            'waiting_children', 'suspended', 'restarted', 'lease_expired_reclaimable',
-            'lease_revoked', 'interrupted_reclaimed'))
+    PRIMARY KEY (partition_key, execution_id, attempt_index)
 );
 COMMENT ON TABLE ff.attempt IS
     'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row '
@@ -468,13 +512,11 @@ CREATE TABLE ff.completion_event (
     created_at_ms    bigint NOT NULL,
     occurred_at_ms   bigint NOT NULL,
     partition_key    smallint NOT NULL,
-    outcome          text NOT NULL,
+    outcome          ff.completion_outcome NOT NULL,
     flow_id          uuid,
     tags             jsonb,
     dispatched_at_ms bigint,
-    PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT completion_event_outcome CHECK (
-        outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped', 'resumable'))
+    PRIMARY KEY (event_id, partition_key)
 );
 -- For history, retention and joins, which know the execution; and for searches of completed executions, newest
 -- first, which must not read the queue in front of them. It grows at the end of each route.
@@ -501,16 +543,11 @@ CREATE TABLE ff.lease_event (
     occurred_at_ms     bigint NOT NULL,
     attempt_index      integer NOT NULL,
     partition_key      smallint NOT NULL,
-    event_type         text NOT NULL,
-    reason             text,
+    event_type         ff.lease_event_type NOT NULL,
+    reason             ff.lease_event_reason,
     worker_instance_id text NOT NULL,
     tags               jsonb,
-    PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT lease_event_event_type CHECK (
-        event_type IN ('acquired', 'renewed', 'expired', 'reclaimed', 'revoked')),
-    CONSTRAINT lease_event_reason CHECK (
-        reason IN ('completed', 'failed', 'retry', 'delay', 'waiting_children', 'suspended',
-            'restarted', 'cancelled', 'released', 'operator', 'disconnected'))
+    PRIMARY KEY (event_id, partition_key)
 );
 -- For history and retention, as on completion_event. A long execution has very many, which are read in pages.
 CREATE INDEX lease_event_execution ON ff.lease_event (execution_id, event_id);
@@ -538,8 +575,9 @@ CREATE TABLE ff.operator_event (
             'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
             'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'schedule_created', 'schedule_updated',
             'schedule_paused', 'schedule_resumed', 'schedule_triggered', 'schedule_backfilled',
-            'schedule_deleted', 'budget_limits_changed', 'budget_reset', 'execution_tagged', 'flow_tagged',
-            'worker_marked_dead', 'bulk_started', 'bulk_stopped'))
+            'schedule_deleted', 'budget_created', 'budget_limits_changed', 'budget_reset', 'execution_tagged',
+            'flow_tagged', 'worker_marked_dead', 'bulk_started', 'bulk_stopped', 'limit_created',
+            'limit_changed', 'limit_deleted', 'token_created', 'token_revoked'))
 );
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id, event_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
@@ -591,17 +629,13 @@ CREATE TABLE ff.journal (
     fingerprint    integer,
     signal_seq     integer,
     tries          smallint NOT NULL DEFAULT 1,
-    kind           text NOT NULL,
-    state          text NOT NULL,
+    kind           ff.journal_kind NOT NULL,
+    state          ff.journal_state NOT NULL,
     name           text NOT NULL,
     item           text NOT NULL DEFAULT '',
     encoding       text,
     value          bytea,
     PRIMARY KEY (partition_key, execution_id, seq),
-    CONSTRAINT journal_kind CHECK (
-        kind IN ('step', 'now', 'patch', 'version', 'sleep', 'signal', 'waitpoint', 'wait', 'select',
-            'children', 'compensation', 'mark')),
-    CONSTRAINT journal_state CHECK (state IN ('open', 'done', 'failed')),
     CONSTRAINT journal_name CHECK (octet_length(name) BETWEEN 1 AND 128),
     CONSTRAINT journal_item CHECK (octet_length(item) <= 256)
 );
@@ -609,7 +643,8 @@ COMMENT ON TABLE ff.journal IS
     'One row per durable call of a handler: a step, a sleep, a wait, a call for children. A finished entry '
     'never changes: when the handler runs again, the call returns what the entry holds.';
 COMMENT ON COLUMN ff.journal.seq IS
-    'In the order in which entries were first written, from 1; 0 is the mark of a later generation. Negative: a '
+    'In the order in which entries were first written, from 1; 0 is the mark: the generation of the journal, and the '
+    'calls that a replay dropped before others that it kept. Negative: a '
     'compensation that was armed before the handler restarted; the lower the number, the later it was armed.';
 COMMENT ON COLUMN ff.journal.attempt_index IS 'The attempt that recorded the entry.';
 COMMENT ON COLUMN ff.journal.occurrence IS 'Number of the call among those with the same name and item, from 0.';
@@ -694,6 +729,11 @@ CREATE TABLE ff.waitpoint_pending (
     close_reason                      text,
     required_signal_names             text[] NOT NULL DEFAULT '{}',
     signals                           jsonb NOT NULL DEFAULT '[]',
+    answer_schema                     json,
+    closed_as                         text GENERATED ALWAYS AS (
+        CASE WHEN state <> 'closed' THEN NULL
+             WHEN expires_at_ms <= closed_at_ms OR close_reason LIKE 'timed_out%' THEN 'expired'
+             WHEN signal_count > 0 THEN 'answered' END) STORED,
     PRIMARY KEY (partition_key, waitpoint_id),
     CONSTRAINT waitpoint_pending_state CHECK (state IN ('pending', 'active', 'closed')),
     CONSTRAINT waitpoint_pending_closed_with_a_reason CHECK (
@@ -702,6 +742,8 @@ CREATE TABLE ff.waitpoint_pending (
 );
 CREATE INDEX waitpoint_pending_execution ON ff.waitpoint_pending (execution_id, waitpoint_id);
 CREATE INDEX waitpoint_pending_expiry ON ff.waitpoint_pending (expires_at_ms) WHERE state = 'pending';
+CREATE INDEX waitpoint_pending_closed ON ff.waitpoint_pending (closed_as, closed_at_ms, waitpoint_id)
+    WHERE closed_as IS NOT NULL;
 CREATE INDEX waitpoint_pending_open ON ff.waitpoint_pending (created_at_ms, waitpoint_id) WHERE state <> 'closed';
 COMMENT ON TABLE ff.waitpoint_pending IS
     'One row per waitpoint: a place where an outsider with its token can signal an execution. Kept when '
@@ -712,6 +754,10 @@ COMMENT ON COLUMN ff.waitpoint_pending.token IS 'kid:digest; shown to the holder
 COMMENT ON COLUMN ff.waitpoint_pending.required_signal_names IS 'Empty: any name.';
 COMMENT ON COLUMN ff.waitpoint_pending.signals IS
     'The signals that were accepted, in the order of their arrival; those of a pending waitpoint are buffered.';
+COMMENT ON COLUMN ff.waitpoint_pending.answer_schema IS
+    'JSON schema of the payload that people are asked for, its fields in their order; NULL: a comment.';
+COMMENT ON COLUMN ff.waitpoint_pending.closed_as IS
+    'expired: nobody answered in time; answered: a signal came first; NULL: open, or closed without either.';
 
 CREATE TABLE ff.suspend_dedup (
     partition_key   smallint NOT NULL,
@@ -1117,7 +1163,7 @@ CREATE TABLE ff.flow_core (
     flow_id             uuid NOT NULL,
     flow_kind           text NOT NULL,
     namespace           text NOT NULL,
-    public_flow_state   text NOT NULL DEFAULT 'open',
+    public_flow_state   ff.flow_state NOT NULL DEFAULT 'open',
     graph_revision      bigint NOT NULL DEFAULT 0,
     node_count          integer NOT NULL DEFAULT 0,
     edge_count          integer NOT NULL DEFAULT 0,
@@ -1125,12 +1171,9 @@ CREATE TABLE ff.flow_core (
     last_mutation_at_ms bigint NOT NULL,
     terminal_at_ms      bigint,
     cancel_reason       text,
-    cancellation_policy text,
+    cancellation_policy ff.cancellation_policy,
     tags                jsonb NOT NULL DEFAULT '{}',
     graph_digest        bytea,
-    CONSTRAINT flow_core_public_flow_state CHECK (public_flow_state IN ('open', 'cancelled')),
-    CONSTRAINT flow_core_cancellation_policy CHECK (
-        cancellation_policy IN ('cancel_flow_only', 'cancel_all', 'cancel_pending')),
     CONSTRAINT flow_core_cancelled_at_an_instant CHECK (
         (public_flow_state = 'cancelled') = (terminal_at_ms IS NOT NULL)
         AND (public_flow_state = 'cancelled') = (cancellation_policy IS NOT NULL)),
@@ -1163,17 +1206,13 @@ CREATE TABLE ff.edge (
     created_at_ms     bigint NOT NULL,
     applied_at_ms     bigint,
     resolved_at_ms    bigint,
-    edge_state        text NOT NULL DEFAULT 'pending',
-    resolution        text NOT NULL DEFAULT 'unresolved',
-    resolved_outcome  text,
+    edge_state        ff.edge_state NOT NULL DEFAULT 'pending',
+    resolution        ff.edge_resolution NOT NULL DEFAULT 'unresolved',
+    resolved_outcome  ff.resolved_outcome,
     dependency_kind   text NOT NULL DEFAULT 'success_only',
     created_by        text NOT NULL DEFAULT 'engine',
     data_passing_ref  text,
     PRIMARY KEY (partition_key, flow_id, edge_id),
-    CONSTRAINT edge_edge_state CHECK (edge_state IN ('pending', 'applied')),
-    CONSTRAINT edge_resolution CHECK (resolution IN ('unresolved', 'satisfied', 'impossible')),
-    CONSTRAINT edge_resolved_outcome CHECK (
-        resolved_outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped')),
     CONSTRAINT edge_dependency_kind CHECK (dependency_kind = 'success_only'),
     CONSTRAINT edge_resolved_by_an_outcome CHECK ((resolution = 'unresolved') = (resolved_outcome IS NULL)),
     CONSTRAINT edge_resolves_once_applied CHECK (resolution = 'unresolved' OR edge_state = 'applied')
@@ -1210,25 +1249,19 @@ CREATE TABLE ff.edge_group (
     skip_count                      integer NOT NULL DEFAULT 0,
     running_count                   integer NOT NULL DEFAULT 0,
     cancel_siblings_pending_flag    boolean NOT NULL DEFAULT false,
-    waits_as                        text NOT NULL,
-    policy_kind                     text NOT NULL DEFAULT 'all_of',
-    group_state                     text NOT NULL DEFAULT 'pending',
-    on_satisfied                    text,
-    cancel_siblings_reason          text,
+    waits_as                        ff.waits_as NOT NULL,
+    policy_kind                     ff.group_policy_kind NOT NULL DEFAULT 'all_of',
+    group_state                     ff.group_state NOT NULL DEFAULT 'pending',
+    on_satisfied                    ff.on_satisfied,
+    cancel_siblings_reason          ff.sibling_cancel_reason,
     cancel_siblings_pending_members uuid[],
     cancel_siblings_pending_losers  uuid[],
     PRIMARY KEY (partition_key, group_id),
-    CONSTRAINT edge_group_waits_as CHECK (waits_as IN ('member', 'children')),
-    CONSTRAINT edge_group_policy_kind CHECK (policy_kind IN ('all_of', 'any_of', 'quorum')),
-    CONSTRAINT edge_group_on_satisfied CHECK (on_satisfied IN ('cancel_remaining', 'let_run')),
-    CONSTRAINT edge_group_group_state CHECK (group_state IN ('pending', 'satisfied', 'impossible')),
     CONSTRAINT edge_group_k CHECK ((policy_kind = 'quorum') = (k IS NOT NULL) AND k >= 1),
     CONSTRAINT edge_group_disposition CHECK ((policy_kind = 'all_of') = (on_satisfied IS NULL)),
     CONSTRAINT edge_group_counts CHECK (
         success_count >= 0 AND fail_count >= 0 AND skip_count >= 0 AND running_count >= 0),
-    CONSTRAINT edge_group_fires_once CHECK ((group_state = 'pending') = (fired_at_ms IS NULL)),
-    CONSTRAINT edge_group_cancel_siblings_reason CHECK (
-        cancel_siblings_reason IN ('sibling_quorum_satisfied', 'sibling_quorum_impossible', 'parent_ended'))
+    CONSTRAINT edge_group_fires_once CHECK ((group_state = 'pending') = (fired_at_ms IS NULL))
 ) WITH (fillfactor = 50);
 -- As on edge: a parent that waits for each of its children alone has a join for each.
 CREATE INDEX edge_group_waiter ON ff.edge_group (waiter_eid, partition_key);
@@ -1304,11 +1337,9 @@ CREATE TABLE ff.flow_summary (
     members_delayed          integer NOT NULL,
     members_rate_limited     integer NOT NULL,
     members_waiting_children integer NOT NULL,
-    public_flow_state        text NOT NULL,
+    public_flow_state        ff.derived_flow_state NOT NULL,
     last_summary_update_at_ms bigint NOT NULL,
-    PRIMARY KEY (partition_key, flow_id),
-    CONSTRAINT flow_summary_public_flow_state CHECK (
-        public_flow_state IN ('open', 'running', 'blocked', 'completed', 'failed', 'cancelled'))
+    PRIMARY KEY (partition_key, flow_id)
 );
 -- Flows whose members are counted again.
 CREATE INDEX flow_summary_unsettled ON ff.flow_summary (last_summary_update_at_ms)
@@ -1457,6 +1488,7 @@ CREATE TABLE ff.schedule (
     created_at_ms         bigint NOT NULL,
     created_by            text NOT NULL,
     revision              bigint NOT NULL DEFAULT 1,
+    edited_by             text,
     latest_partitions     smallint[] NOT NULL DEFAULT '{}',
     latest_ids            uuid[] NOT NULL DEFAULT '{}',
     queued                boolean NOT NULL DEFAULT false,
@@ -1497,6 +1529,8 @@ COMMENT ON COLUMN ff.schedule.next_fire_at_ms IS
 COMMENT ON COLUMN ff.schedule.missed IS 'Instants that nobody fired in time and that were not caught up.';
 COMMENT ON COLUMN ff.schedule.state_reason IS 'Why it is paused, or the error of a broken one.';
 COMMENT ON COLUMN ff.schedule.source IS 'Defined by an application, or through the client or ff.';
+COMMENT ON COLUMN ff.schedule.edited_by IS
+    'Who gave a schedule from code another definition by hand; NULL: it is as code defines it.';
 COMMENT ON COLUMN ff.schedule.revision IS
     'One more with every change and firing: a firing compares it, so of two processes one fires.';
 COMMENT ON COLUMN ff.schedule.latest_ids IS
@@ -1597,13 +1631,13 @@ CREATE TABLE ff.quota_admitted (
     expires_at_ms       bigint NOT NULL,
     released_at_ms      bigint,
     lease_epoch         bigint,
-    PRIMARY KEY (partition_key, quota_policy_id, execution_id)
+    PRIMARY KEY (partition_key, quota_key_id, execution_id)
 );
 CREATE INDEX quota_admitted_key ON ff.quota_admitted (quota_key_id);
 CREATE INDEX quota_admitted_execution ON ff.quota_admitted (execution_id);
 CREATE INDEX quota_admitted_expiry ON ff.quota_admitted (expires_at_ms);
 COMMENT ON TABLE ff.quota_admitted IS
-    'One row per execution that check_admission has admitted, until it has expired.';
+    'One row per execution and key that check_admission has admitted, until it has expired.';
 COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
 COMMENT ON COLUMN ff.quota_admitted.released_at_ms IS
     'When its slot was given back. The row is kept for its window: an execution that is admitted again counts once.';

@@ -11,10 +11,12 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.engine.access.secret import digest, new_secret
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_list, check_name, new_uuid
 from flowfabric.instants import instant
 from flowfabric.policy import milliseconds
+from flowfabric.states import OperatorEventType
 from flowfabric.states.access import Role
 
 ALL_NAMESPACES: Final = "*"
@@ -55,14 +57,15 @@ async def create_token(
     namespaces: Sequence[str] = (ALL_NAMESPACES,),
     hide_payloads: bool = False,
     expires_in: float | timedelta | None = None,
-    actor: str = "operator",
+    actor: str = DEFAULT_ACTOR,
 ) -> TokenCreated:
     """Make a token for one role in these namespaces; `*` stands for all of them.
 
-    Raises `ValidationError(invalid_input)` for a label, role, namespace or lifetime that is not
-    valid.
+    An operator event tells of it. Needs a transaction. Raises `ValidationError(invalid_input)` for
+    a label, role, namespace or lifetime that is not valid.
     """
     check_name(label, field="label")
+    check_actor(actor)
     if role not in set(Role):
         raise invalid_input("role", str(role), f"must be one of {', '.join(Role)}")
     named = [check_name(each, field="namespaces") for each in check_list(namespaces, field="names")]
@@ -84,6 +87,16 @@ async def create_token(
         hide_payloads=hide_payloads,
         created_by=actor,
         lifetime_ms=lifetime,
+    )
+    await operator_event(
+        conn,
+        OperatorEventType.TOKEN_CREATED,
+        actor=actor,
+        reason=None,
+        token_id=str(token_id),
+        label=label,
+        role=Role(role).value,
+        namespaces=named,
     )
     return TokenCreated(
         token_id=token_id,

@@ -8,7 +8,9 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound
+from flowfabric.states import OperatorEventType
 
 REVOKE_TOKEN: Final[LiteralString] = """
 -- access.revoke_token
@@ -37,10 +39,23 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def revoke_token(
-    conn: Connection, token_id: UUID, *, actor: str = "operator"
+    conn: Connection, token_id: UUID, *, actor: str = DEFAULT_ACTOR
 ) -> TokenRevoked:
-    """Revoke the token; raises `NotFound(token)`."""
+    """Revoke the token, and tell so by an operator event; raises `NotFound(token)`.
+
+    Needs a transaction. A token that was revoked before stays as it is.
+    """
+    check_actor(actor)
     row = await fetch_maybe(conn, REVOKE_TOKEN, _Row, token_id=token_id, actor=actor)
     if row is None:
         raise NotFound("token", token_id)
+    if not row.repeated:
+        await operator_event(
+            conn,
+            OperatorEventType.TOKEN_REVOKED,
+            actor=actor,
+            reason=None,
+            token_id=str(token_id),
+            label=row.label,
+        )
     return TokenRevoked(token_id=token_id, label=row.label, repeated=row.repeated)

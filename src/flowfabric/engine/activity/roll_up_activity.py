@@ -63,7 +63,7 @@ SELECT begins_at_ms, route_id, outcome,
   FROM ended GROUP BY 1, 2, 3, 4, 5
 """
 
-# A transaction has its id before its events have theirs. So whoever writes an event below the
+# A transaction has its id before its events have theirs. One that writes an event below the
 # newest that is visible now has an id below the first that is not used now.
 MOVE_ON: Final[LiteralString] = """
 -- activity.roll_up_activity: moves on

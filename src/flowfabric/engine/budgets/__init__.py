@@ -10,10 +10,13 @@ reset_budget                  a new period begins
 get_budget_status             limits, usage and breaches of a budget
 list_budgets                  the budgets, page by page
 list_spend                    which executions have spent most
+list_own_spend                what one execution has spent
+list_held_back                which executions a budget holds back
 read_budget_usage_and_limits  usage and limits, also of a budget that does not exist
 reset_budgets                 sweep: periodic budgets that are due are reset
 release_lost_races            sweep: what executions that lost a race have spent is given back
 prune_usage_keys              sweep: keys of reports are deleted a day after
+lock_budget_as_seen           it is locked, if it has not changed since it was read
 usage                         a report and its answers
 status                        a budget as it is stored
 unblock_spent                 executions that budgets held back can be claimed

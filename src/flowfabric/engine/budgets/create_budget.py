@@ -12,11 +12,12 @@ import msgspec
 from flowfabric.budgets import budget_id as id_of
 from flowfabric.budgets import check_columns
 from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_is_text, check_name
 from flowfabric.instants import epoch_ms
 from flowfabric.policy import milliseconds
-from flowfabric.states import EnforcementMode
+from flowfabric.states import EnforcementMode, OperatorEventType
 
 # A row that another transaction has just inserted is in conflict and not seen yet: `was` is then
 # absent, and the caller runs the statement again.
@@ -77,14 +78,16 @@ async def create_budget(
     on_soft_limit: str = "warn",
     reset_interval: float | timedelta = 0,
     now: datetime | None = None,
+    actor: str = DEFAULT_ACTOR,
 ) -> BudgetCreated | BudgetAlreadySatisfied:
     """The budget exists; one that existed keeps its definition.
 
     `budget_id` is a UUID, or a name that stands for one. The three lists are parallel; a limit of 0
     is none. With `reset_interval` the usage is set to 0 again and again, with 0 it never is.
-    `scope_type`, `scope_id` and the `on_…` values are labels. Raises
-    `ValidationError(invalid_input)`, and nothing is written.
+    `scope_type`, `scope_id` and the `on_…` values are labels. An operator event tells of a new
+    budget. Needs a transaction. Raises `ValidationError(invalid_input)`, and nothing is written.
     """
+    check_actor(actor)
     budget = id_of(budget_id)
     hard, soft = check_columns(dimensions, hard_limits=hard_limits, soft_limits=soft_limits)
     interval_ms = check_interval(reset_interval)
@@ -114,23 +117,33 @@ async def create_budget(
             **definition,
         )
         if answer.created:
+            await operator_event(
+                conn,
+                OperatorEventType.BUDGET_CREATED,
+                actor=actor,
+                reason=None,
+                budget_id=str(budget),
+                scope_type=definition["scope_type"],
+                scope_id=definition["scope_id"],
+                limits={"hard_limits": hard, "soft_limits": soft, "reset_interval_ms": interval_ms},
+            )
             return BudgetCreated(budget_id=budget)
         if answer.same is not None:
             return BudgetAlreadySatisfied(budget_id=budget, same_definition=answer.same)
 
 
-def check_mode(given: EnforcementMode | str) -> EnforcementMode:
+def check_mode(given: EnforcementMode | str, *, field: str = "enforcement_mode") -> EnforcementMode:
     """The mode; raises `ValidationError(invalid_input)`."""
     try:
         return EnforcementMode(given)
     except ValueError:
         modes = ", ".join(EnforcementMode)
-        raise invalid_input("enforcement_mode", given, f"is not one of {modes}") from None
+        raise invalid_input(field, given, f"is not one of {modes}") from None
 
 
-def check_interval(given: float | timedelta) -> int:
+def check_interval(given: float | timedelta, *, field: str = "reset_interval") -> int:
     """The interval in milliseconds, 0 for none; raises `ValidationError(invalid_input)`."""
-    interval_ms = milliseconds(given, field="reset_interval")
+    interval_ms = milliseconds(given, field=field)
     if interval_ms < 0 or (given and interval_ms == 0):
-        raise invalid_input("reset_interval", given, "must be 0, or at least a millisecond")
+        raise invalid_input(field, given, "must be 0, or at least a millisecond")
     return interval_ms

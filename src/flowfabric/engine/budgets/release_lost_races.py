@@ -1,4 +1,7 @@
-"""Executions that were cancelled because a race was decided give back what they have spent."""
+"""Executions that were cancelled because a race was decided give back what they have spent.
+
+So do their children, and the children of those, which were cancelled with them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import SiblingCancelReason
 
 LOOKED_AT: Final = 1000
+_DEEPEST: Final = 32
+"""So many parents are looked at, from one to the next."""
 _LOST: Final = (
     SiblingCancelReason.SIBLING_QUORUM_SATISFIED,
     SiblingCancelReason.SIBLING_QUORUM_IMPOSSIBLE,
@@ -32,14 +37,35 @@ WITH looked_at AS (   -- some rows of the ledger, from `start` on and round the 
       ORDER BY uuid_hash(execution_id) LIMIT %(looked_at)s)
      LIMIT %(looked_at)s
 )
-SELECT DISTINCT l.budget_id, l.execution_partition, l.execution_id,
-       e.terminal_outcome = 'cancelled' AND e.cancellation_reason = ANY (%(lost)s::text[]) AS lost
+SELECT DISTINCT l.budget_id, l.execution_partition, l.execution_id, cancelled.lost
   FROM looked_at l
  CROSS JOIN LATERAL (
-       SELECT c.terminal_outcome, coalesce(c.cancellation_reason, '') AS cancellation_reason
+       SELECT c.terminal_outcome = 'cancelled' AS cancelled,
+              coalesce(c.cancellation_reason, '') AS cancellation_reason
          FROM ff.exec_core c
         WHERE (c.partition_key, c.execution_id) = (l.execution_partition, l.execution_id)
           AND c.lifecycle_phase = 'terminal' OFFSET 0) AS e
+ CROSS JOIN LATERAL (  -- the execution, and from parent to parent what it was cancelled with
+       WITH RECURSIVE chain (execution_id, cancelled, cancellation_reason, depth) AS (
+           SELECT l.execution_id, e.cancelled, e.cancellation_reason, 0
+            UNION ALL
+           SELECT parent.*, chain.depth + 1
+             FROM chain CROSS JOIN LATERAL (
+                  SELECT p.execution_id, p.terminal_outcome = 'cancelled',
+                         coalesce(p.cancellation_reason, '')
+                    FROM ff.edge d
+                    JOIN ff.edge_group g
+                      ON (g.partition_key, g.group_id) = (d.partition_key, d.group_id)
+                    JOIN ff.exec_core p
+                      ON (p.partition_key, p.execution_id) = (g.partition_key, g.waiter_eid)
+                   WHERE (d.partition_key, d.upstream_eid)
+                       = (l.execution_partition, chain.execution_id)
+                     AND g.waits_as = 'children' LIMIT 1) AS parent
+            WHERE chain.cancelled AND chain.cancellation_reason = %(with_parent)s
+              AND chain.depth < %(deepest)s)
+       SELECT coalesce(bool_or(c.cancelled AND c.cancellation_reason = ANY (%(lost)s::text[])),
+                       false) AS lost
+         FROM chain c) AS cancelled
  LIMIT %(limit)s
 """
 
@@ -97,6 +123,8 @@ async def release_lost_races(conn: Connection, limit: int) -> int:
         start=random.randint(-(2**31), 2**31 - 1),
         looked_at=LOOKED_AT,
         lost=[each.value for each in _LOST],
+        with_parent=SiblingCancelReason.PARENT_ENDED.value,
+        deepest=_DEEPEST,
         limit=limit,
     )
     if not ended:

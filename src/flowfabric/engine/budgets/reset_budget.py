@@ -12,6 +12,7 @@ from flowfabric.budgets import budget_id as id_of
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.db.transaction import transact
+from flowfabric.engine.budgets.lock_budget_as_seen import lock_budget_as_seen
 from flowfabric.engine.budgets.unblock_spent import unblock_spent
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound
@@ -43,17 +44,21 @@ async def reset_budget(
     budget_id: UUID | str,
     *,
     now: datetime | None = None,
+    reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
     actor: str = DEFAULT_ACTOR,
 ) -> BudgetReset:
     """The usage of every dimension is 0, and the last breach is forgotten; the counts stay.
 
     Work that the budget held back can be claimed at once. An operator event is written. Raises
-    `NotFound`, `ValidationError`.
+    `NotFound`, `ValidationError`, and `StaleView` for a budget that was changed after
+    `expected_last_mutation_at`.
     """
     budget = id_of(budget_id)
     check_actor(actor)
 
     async def reset(conn: Connection) -> BudgetReset:
+        await lock_budget_as_seen(conn, budget, seen_at=expected_last_mutation_at)
         row = await fetch_maybe(
             conn,
             RESET_BUDGET,
@@ -62,12 +67,12 @@ async def reset_budget(
             now_ms=None if now is None else epoch_ms(now),
         )
         if row is None:
-            raise NotFound("budget", budget)
+            raise NotFound("budget", budget_id)
         await operator_event(
             conn,
             OperatorEventType.BUDGET_RESET,
             actor=actor,
-            reason=None,
+            reason=reason,
             budget_id=str(budget),
             new_period_no=row.period_no,
         )

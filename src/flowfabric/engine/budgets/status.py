@@ -19,7 +19,8 @@ STATUS_COLUMNS: Final[LiteralString] = """
                   WHERE (u.partition_key, u.budget_id) = (p.partition_key, p.budget_id)),
                 '{}')::text AS usage,
        p.breach_count, p.soft_breach_count, p.last_breach_at_ms, p.last_breach_dim,
-       p.next_reset_at_ms, p.last_reset_at_ms, p.reset_count, p.period_no, p.created_at_ms"""
+       p.next_reset_at_ms, p.last_reset_at_ms, p.reset_count, p.period_no, p.created_at_ms,
+       p.updated_at_ms"""
 """The columns of `StoredBudget`, from `ff.budget_policy p`."""
 
 
@@ -46,6 +47,8 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
     reset_count: int
     last_reset_at: datetime | None
     period_no: int
+    updated_at: datetime
+    """When its definition or its period changed last; usage does not count."""
 
     @property
     def spent(self) -> bool:
@@ -82,6 +85,7 @@ class StoredBudget(msgspec.Struct, frozen=True):
     reset_count: int
     period_no: int
     created_at_ms: int
+    updated_at_ms: int
 
     def status(self) -> BudgetStatus:
         """The row as its caller sees it."""
@@ -100,6 +104,7 @@ class StoredBudget(msgspec.Struct, frozen=True):
             last_breach_dim=self.last_breach_dim,
             next_reset_at=instant(self.next_reset_at_ms),
             created_at=instant(self.created_at_ms),
+            updated_at=instant(self.updated_at_ms),
             on_hard_limit=policy.on_hard_limit,
             on_soft_limit=policy.on_soft_limit,
             reset_interval=policy.reset_interval_ms / 1000,

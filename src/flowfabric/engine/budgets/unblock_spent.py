@@ -13,15 +13,21 @@ from flowfabric.errors import FlowFabricError
 
 log: Final = logging.getLogger("flowfabric.engine")
 _AT_ONCE: Final = 500
+_ROUNDS: Final = 20
 
 
 async def unblock_spent(pool: Pool, budget_id: UUID) -> None:
-    """Unblock in a transaction of its own, after the one that changed the budget.
+    """Unblock up to 10,000 in transactions of their own, after the one that changed the budget.
 
-    If that fails it is logged: the change of the budget has happened, and the sweep
-    `unblock_budgets` finds the executions.
+    More than that are left for the sweep `unblock_budgets`. If a transaction fails it is logged:
+    the change of the budget has happened, and the sweep finds the executions.
     """
     try:
-        await run(pool, "unblock_budgets", lambda conn: unblock_budgets(conn, _AT_ONCE, budget_id))
+        for _ in range(_ROUNDS):
+            moved = await run(
+                pool, "unblock_budgets", lambda conn: unblock_budgets(conn, _AT_ONCE, budget_id)
+            )
+            if moved < _AT_ONCE:
+                return
     except FlowFabricError as error:
         log.warning("work that budget %s held back waits for the sweep: %s", budget_id, error)

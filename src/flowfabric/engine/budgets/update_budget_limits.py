@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.db.transaction import transact
 from flowfabric.engine.budgets.create_budget import check_interval, check_mode
+from flowfabric.engine.budgets.lock_budget_as_seen import lock_budget_as_seen
 from flowfabric.engine.budgets.unblock_spent import unblock_spent
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound
@@ -75,12 +76,15 @@ async def update_budget_limits(
     soft_limits: Mapping[str, int] | None = None,
     reset_interval: float | timedelta | None = None,
     enforcement_mode: EnforcementMode | str | None = None,
+    reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
     actor: str = DEFAULT_ACTOR,
 ) -> BudgetLimitsChanged:
     """The named dimensions have these limits, 0 for none; what is not given stays.
 
     A new `reset_interval` counts from now. Work that the budget held back and that has room now
-    can be claimed at once. An operator event is written. Raises `NotFound`, `ValidationError`.
+    can be claimed at once. An operator event is written. Raises `NotFound`, `ValidationError`, and
+    `StaleView` for a budget that was changed after `expected_last_mutation_at`.
     """
     budget = id_of(budget_id)
     hard = check_amounts({} if hard_limits is None else hard_limits, field="hard_limits")
@@ -90,6 +94,7 @@ async def update_budget_limits(
     check_actor(actor)
 
     async def update(conn: Connection) -> BudgetLimitsChanged:
+        await lock_budget_as_seen(conn, budget, seen_at=expected_last_mutation_at)
         changed = await fetch_maybe(
             conn,
             UPDATE_BUDGET_LIMITS,
@@ -101,14 +106,14 @@ async def update_budget_limits(
             enforcement_mode=mode,
         )
         if changed is None:
-            raise NotFound("budget", budget)
+            raise NotFound("budget", budget_id)
         old = msgspec.json.decode(changed.old, type=_Policy)
         new = msgspec.json.decode(changed.new, type=_Policy)
         await operator_event(
             conn,
             OperatorEventType.BUDGET_LIMITS_CHANGED,
             actor=actor,
-            reason=None,
+            reason=reason,
             budget_id=str(budget),
             old_limits=msgspec.to_builtins(old),
             new_limits=msgspec.to_builtins(new),

@@ -23,6 +23,7 @@ Tables:
     signal_events              the outbox of signals
     list_events                the newest events of one outbox
     list_events_of             the newest events of several outboxes
+    list_ended_leases          how the newest leases of a worker ended
     read_history               the events of one execution, page by page
     history_order              the order of the events of one execution
     prune_actions              sweep: old operator events without an execution are deleted

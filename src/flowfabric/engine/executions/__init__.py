@@ -12,6 +12,8 @@ words                       instants, spans and numbers in words
 search_executions           executions by state, kind, lane, tag, time and more
 search                      what to look for, and where it is found
 search_sql                  the parts of the statements of a search
+unserved_routes             the routes that no live worker serves
+count_by_state              how many executions are in each state that is not an end
 count_matching              how many executions a search finds
 group_failures              executions that failed, by cause
 search_cursor               where a page of a search begins
@@ -20,6 +22,7 @@ list_executions             the ids of one partition
 find_execution              the execution that has a uuid
 locate_executions           full ids from uuids alone
 locate_execution_by_key     the execution of an idempotency key
+read_lease_expiries         when the leases of executions expire
 list_attempts               the attempts of one execution
 count_claimable             executions that a worker could claim, locked or not
 count_expiring_leases       leases that expire soon, on what a worker could run
@@ -30,6 +33,7 @@ read_execution              the stored row of one execution
 read_execution_state        the public state
 read_execution_info         the state vector
 read_execution_context      the input
+read_policy                 the policy, and what was used of it
 read_exec_core_fields       columns by name
 read_current_attempt_index  the index of the current or next attempt
 read_total_attempt_count    how many attempts began

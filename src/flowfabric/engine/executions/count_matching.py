@@ -11,7 +11,7 @@ from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.engine.executions.search import Search, SearchPlace, parameters_of, plan
 from flowfabric.engine.executions.search_sql import (
     AFTER_NEWER,
-    NEWEST,
+    ANY_ORDER,
     active,
     by_flow,
     by_key,
@@ -23,56 +23,69 @@ from flowfabric.engine.executions.search_sql import (
     exceptional,
     patch_missing,
     resumable,
+    retried,
+    unsuccessful,
     waiting,
 )
+from flowfabric.engine.executions.unserved_routes import unserved_routes
 from flowfabric.pages import check_limit
 
 MOST: Final = 100_000
 """The highest number that is counted to."""
 
 COUNT_BY_TIME: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching", by_time(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching", by_time(AFTER_NEWER, ANY_ORDER)
 )
 COUNT_COMPLETED: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching: those that succeeded", completed(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching: those that succeeded", completed(AFTER_NEWER, ANY_ORDER)
 )
 COUNT_EXCEPTIONAL: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching: not as usual", exceptional(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching: not as usual", exceptional(AFTER_NEWER, ANY_ORDER)
+)
+COUNT_UNSUCCESSFUL: Final[LiteralString] = count_of(
+    "\n-- executions.count_matching: ended without success in any route",
+    unsuccessful(AFTER_NEWER, ANY_ORDER),
 )
 COUNT_ACTIVE: Final[LiteralString] = count_of(
     "\n-- executions.count_matching: those that a worker holds", active(AFTER_NEWER)
 )
 COUNT_WAITING: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching: those that wait", waiting(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching: those that wait", waiting(AFTER_NEWER, ANY_ORDER)
 )
 COUNT_RESUMABLE: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching: those that resume", resumable(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching: those that resume", resumable(AFTER_NEWER, ANY_ORDER)
+)
+COUNT_RETRIED: Final[LiteralString] = count_of(
+    "\n-- executions.count_matching: those that had several attempts",
+    retried(AFTER_NEWER, ANY_ORDER),
 )
 COUNT_BY_TAG: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching: by tag", by_tag(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching: by tag", by_tag(AFTER_NEWER, ANY_ORDER)
 )
 COUNT_BY_FLOW: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching: members of a flow", by_flow(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching: members of a flow", by_flow(AFTER_NEWER, ANY_ORDER)
 )
 COUNT_BY_KEY: Final[LiteralString] = count_of(
-    "\n-- executions.count_matching: by idempotency key", by_key(AFTER_NEWER, NEWEST)
+    "\n-- executions.count_matching: by idempotency key", by_key(AFTER_NEWER, ANY_ORDER)
 )
 COUNT_DIVERGENT: Final[LiteralString] = count_of(
     "\n-- executions.count_matching: those whose handlers made other calls than before",
-    divergent(AFTER_NEWER, NEWEST),
+    divergent(AFTER_NEWER, ANY_ORDER),
 )
 COUNT_PATCH_MISSING: Final[LiteralString] = count_of(
     "\n-- executions.count_matching: those that may take the branch of before a patch",
-    patch_missing(AFTER_NEWER, NEWEST),
+    patch_missing(AFTER_NEWER, ANY_ORDER),
 )
 
 _STATEMENTS: Final[Mapping[SearchPlace, LiteralString]] = {
     "by_time": COUNT_BY_TIME,
     "completed": COUNT_COMPLETED,
     "exceptional": COUNT_EXCEPTIONAL,
+    "unsuccessful": COUNT_UNSUCCESSFUL,
     "active": COUNT_ACTIVE,
     "waiting": COUNT_WAITING,
     "resumable": COUNT_RESUMABLE,
+    "retried": COUNT_RETRIED,
     "by_tag": COUNT_BY_TAG,
     "by_flow": COUNT_BY_FLOW,
     "by_key": COUNT_BY_KEY,
@@ -101,6 +114,8 @@ async def count_matching(
     """
     check_limit(at_most, at_most=MOST, field="at_most")
     parameters = parameters_of(search, None, at_most + 1, partitions)
+    if search.unserved:
+        parameters["route_ids"] = await unserved_routes(conn, search.namespace)
     counted = 0
     for place, more in plan(search):
         counted += await _count(conn, _STATEMENTS[place], {**parameters, **more})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -103,13 +104,17 @@ class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe_execution(
-    conn: Connection, execution_id: ExecutionId, *, with_body: bool = False
+    conn: Connection,
+    execution_id: ExecutionId,
+    *,
+    with_body: bool = False,
+    namespaces: Sequence[str] | None = None,
 ) -> ExecutionSnapshot | None:
-    """The execution, or None if it does not exist.
+    """The execution, or None if it does not exist, or is in none of the namespaces.
 
     With `with_body` also its payload, its result and the traceback of its last attempt.
     """
-    row = await read_execution(conn, execution_id, with_body=with_body)
+    row = await read_execution(conn, execution_id, with_body=with_body, namespaces=namespaces)
     if row is None:
         return None
     tags = read_tags(row.tags)

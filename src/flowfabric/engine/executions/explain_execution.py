@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_maybe
@@ -24,6 +25,7 @@ WITH core AS (
            ff.now_ms() AS seen_at_ms
       FROM ff.execution e JOIN ff.route r USING (route_id)
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+       AND (%(namespaces)s::text[] IS NULL OR r.namespace = ANY (%(namespaces)s::text[]))
 ), alive AS (         -- the live workers of its namespace, and what each can run
     SELECT w.worker_instance_id, w.capabilities, w.concurrency,
            core.lane_id = ANY (w.lanes) AS on_lane,
@@ -78,6 +80,8 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
           FROM (SELECT w.* FROM ff.worker_registry w
                  WHERE core.execution_kind = ANY (w.kinds)
                    AND (w.namespace <> core.namespace OR core.lane_id <> ALL (w.lanes))
+                   AND (%(namespaces)s::text[] IS NULL
+                        OR w.namespace = ANY (%(namespaces)s::text[]))
                    AND w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms
                  ORDER BY w.namespace <> core.namespace, core.lane_id <> ALL (w.lanes),
                           w.worker_instance_id
@@ -131,7 +135,8 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
                JOIN ff.route r ON r.route_id = u.route_id
               WHERE (e.partition_key, e.group_id) = (core.partition_key, deps.group_id)
                 AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
-              LIMIT 5) AS deps_open
+              LIMIT 5) AS deps_open,
+       core.quota_key_id IS NOT NULL AS is_limited
   FROM core
   LEFT JOIN ff.lane_registry lane USING (lane_id)
   LEFT JOIN LATERAL (
@@ -153,11 +158,15 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
 """
 
 
-async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Explanation:
+async def explain_execution(
+    conn: Connection, execution_id: ExecutionId, *, namespaces: Sequence[str] | None = None
+) -> Explanation:
     """The state of the execution, its reasons, and what would change it; raises `NotFound`.
 
-    Of a suspended execution a second statement reads what it waits for, of one that a limit or a
-    budget holds back what uses it up, and of one that ended without success which execution
+    With `namespaces` an execution in none of them is not found, and workers of others not named.
+
+    Of a suspended execution a second statement reads what it waits for, of one that has a limit or
+    is out of budget what uses it up, and of one that ended without success which execution
     compensates for it.
     """
     facts = await fetch_maybe(
@@ -167,6 +176,7 @@ async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Expl
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
         ahead_at_most=AHEAD_AT_MOST,
+        namespaces=namespaces,
     )
     if facts is None:
         raise NotFound("execution", execution_id)
@@ -177,6 +187,9 @@ async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Expl
         compensating = await read_compensating(conn, execution_id, facts.replay_count)
     elif facts.eligibility_state == EligibilityState.BLOCKED_BY_QUOTA:
         limit = await read_limit(conn, execution_id)
+    elif facts.eligibility_state == EligibilityState.ELIGIBLE_NOW and facts.is_limited:
+        limit = await read_limit(conn, execution_id)
+        limit = limit if limit is not None and limit.is_used_up else None
     found = explained(
         execution_id, facts, suspension=suspension, compensating=compensating, limit=limit
     )

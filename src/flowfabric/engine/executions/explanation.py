@@ -131,6 +131,7 @@ class Facts(msgspec.Struct, frozen=True):
     deps_total: int
     deps_lost: int
     deps_open: list[str]
+    is_limited: bool
 
     @property
     def served_elsewhere(self) -> list[ServedElsewhere]:

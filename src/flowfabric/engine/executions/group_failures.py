@@ -29,8 +29,8 @@ WITH routes AS MATERIALIZED (
        AND (%(lane_id)s::text IS NULL OR lane_id = %(lane_id)s)
        AND (%(execution_kind)s::text IS NULL OR execution_kind = %(execution_kind)s)
 )
-SELECT e.partition_key, e.execution_id, routes.lane_id, routes.execution_kind, e.public_state,
-       e.failure_category, e.failure_reason, e.terminal_at_ms
+SELECT e.partition_key, e.execution_id, routes.lane_id, routes.execution_kind,
+       asked.state AS public_state, e.failure_category, e.failure_reason, e.terminal_at_ms
   FROM routes CROSS JOIN (VALUES ('failed'), ('expired')) AS asked (state)
  CROSS JOIN LATERAL (
         SELECT e.* FROM ff.exec_core e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -40,6 +41,7 @@ SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilit
     ON (s.partition_key, s.execution_id) = (e.partition_key, e.execution_id)
    AND s.closed_at_ms IS NULL AND e.lifecycle_phase = 'suspended'
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR r.namespace = ANY (%(namespaces)s::text[]))
 """
 
 
@@ -100,9 +102,13 @@ class ExecutionRow(msgspec.Struct, frozen=True):
 
 
 async def read_execution(
-    conn: Connection, execution_id: ExecutionId, *, with_body: bool = False
+    conn: Connection,
+    execution_id: ExecutionId,
+    *,
+    with_body: bool = False,
+    namespaces: Sequence[str] | None = None,
 ) -> ExecutionRow | None:
-    """The row; None if the execution does not exist.
+    """The row; None if the execution does not exist, or is in none of the namespaces.
 
     Payload, result and failure detail are read on request only: they may be large.
     """
@@ -113,4 +119,5 @@ async def read_execution(
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
         with_body=with_body,
+        namespaces=namespaces,
     )

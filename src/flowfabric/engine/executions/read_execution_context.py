@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 
 import msgspec
@@ -18,6 +19,7 @@ SELECT b.payload, b.payload_encoding, r.execution_kind, e.tags
   JOIN ff.exec_body b USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR r.namespace = ANY (%(namespaces)s::text[]))
 """
 
 
@@ -37,14 +39,20 @@ class _Row(msgspec.Struct, frozen=True):
     tags: str
 
 
-async def read_execution_context(conn: Connection, execution_id: ExecutionId) -> ExecutionContext:
-    """The input; raises `ValidationError(invalid_input)` if the execution does not exist."""
+async def read_execution_context(
+    conn: Connection, execution_id: ExecutionId, *, namespaces: Sequence[str] | None = None
+) -> ExecutionContext:
+    """The input; raises `ValidationError(invalid_input)` if the execution does not exist.
+
+    One that is in none of the namespaces, if these are given, does not exist.
+    """
     row = await fetch_maybe(
         conn,
         READ_EXECUTION_CONTEXT,
         _Row,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
+        namespaces=namespaces,
     )
     if row is None:
         raise invalid_input("execution_id", str(execution_id), "does not exist")

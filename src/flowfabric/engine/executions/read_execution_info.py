@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -9,6 +11,7 @@ import msgspec
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.read_execution import read_execution
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
 from flowfabric.states import (
     AttemptState,
     BlockingReason,
@@ -32,8 +35,8 @@ class StateVector(msgspec.Struct, frozen=True, kw_only=True):
     public_state: PublicState
 
 
-class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole state vector and the times; a time that is not set is omitted, not null."""
+class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole state vector and the times; `started_at` is that of the first claim."""
 
     execution_id: ExecutionId
     namespace: str
@@ -42,17 +45,22 @@ class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     execution_kind: str
     state_vector: StateVector
     public_state: PublicState
-    created_at: str
+    created_at: datetime
     current_attempt_index: int
     blocking_detail: str
-    started_at: str | None = None
-    completed_at: str | None = None
-    flow_id: UUID | None = None
+    started_at: datetime | None
+    completed_at: datetime | None
+    flow_id: UUID | None
 
 
-async def read_execution_info(conn: Connection, execution_id: ExecutionId) -> ExecutionInfo | None:
-    """The execution with its whole state vector; None if it does not exist."""
-    row = await read_execution(conn, execution_id)
+async def read_execution_info(
+    conn: Connection, execution_id: ExecutionId, *, namespaces: Sequence[str] | None = None
+) -> ExecutionInfo | None:
+    """The execution with its whole state vector.
+
+    None if it does not exist, or is in none of the namespaces.
+    """
+    row = await read_execution(conn, execution_id, namespaces=namespaces)
     if row is None:
         return None
     return ExecutionInfo(
@@ -71,10 +79,10 @@ async def read_execution_info(conn: Connection, execution_id: ExecutionId) -> Ex
             public_state=PublicState(row.public_state),
         ),
         public_state=PublicState(row.public_state),
-        created_at=str(row.created_at_ms),
+        created_at=instant(row.created_at_ms),
         current_attempt_index=row.attempt_index,
         blocking_detail=row.blocking_detail or "",
-        started_at=None if row.started_at_ms is None else str(row.started_at_ms),
-        completed_at=None if row.terminal_at_ms is None else str(row.terminal_at_ms),
+        started_at=instant(row.started_at_ms),
+        completed_at=instant(row.terminal_at_ms),
         flow_id=row.flow_id,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final, LiteralString
 
 import msgspec
@@ -38,7 +39,10 @@ SELECT coalesce(p.name, p.quota_policy_id::text) AS name, coalesce(b.quota_dimen
                  < (-e.priority, e.created_at_ms, e.execution_id)
              LIMIT %(before_at_most)s) AS counted)
        + (SELECT count(*) FROM (
-            SELECT FROM ff.ready r WHERE r.quota_key_id = e.quota_key_id
+            SELECT FROM ff.ready r
+             WHERE r.quota_key_id = e.quota_key_id
+               AND (-r.priority, r.created_at_ms, r.execution_id)
+                 < (-e.priority, e.created_at_ms, e.execution_id)
              LIMIT %(before_at_most)s) AS counted) AS before
   FROM ff.exec_core e
   JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -64,6 +68,11 @@ class LimitStatus(msgspec.Struct, frozen=True):
     holds_since_ms: int | None
     before: int
 
+    @property
+    def is_used_up(self) -> bool:
+        """Is there no room for another one?"""
+        return 0 < self.cap <= self.slots or 0 < self.rate <= self.starts
+
 
 async def read_limit(conn: Connection, execution_id: ExecutionId) -> LimitStatus | None:
     """The limit of the execution; None if it has none, or the limit is gone."""
@@ -80,8 +89,7 @@ async def read_limit(conn: Connection, execution_id: ExecutionId) -> LimitStatus
 def limit_reason(status: LimitStatus) -> ExplanationReason:
     """Which limit holds the execution back, what uses it up, and how many come first."""
     named = f"limit {status.name!r}" + (f", key {status.key!r}" if status.key else "")
-    many = f"{BEFORE_AT_MOST} or more" if status.before >= BEFORE_AT_MOST else str(status.before)
-    before = f"{many} {'is' if status.before == 1 else 'are'} before it"
+    before = come_before(status.before)
     if 0 < status.cap <= status.slots:
         runs = "runs" if status.slots == 1 else "run"
         holders = ", ".join(status.holders) + (", …" if status.slots > len(status.holders) else "")
@@ -89,15 +97,15 @@ def limit_reason(status: LimitStatus) -> ExplanationReason:
             why=ReasonCode.BLOCKED,
             message=f"{named}: {status.slots} of {status.cap} {runs} "
             f"({holders} since {at(status.holds_since_ms)}), {before}",
-            remedy=f"it goes on when one of them ends, or with a higher limit: "
-            f"ff limits set {status.name} --concurrency N",
+            remedy="it goes on when one of them ends, or with a higher limit: "
+            + _setting(status, cap="N"),
         )
     if 0 < status.rate <= status.starts:
         return ExplanationReason(
             why=ReasonCode.BLOCKED,
             message=f"{named}: {status.rate} starts per {status.window_ms / 1000:g} s used, "
             f"next at {at(status.starts_again_at_ms)}, {before}",
-            remedy=f"it goes on then, or with a higher limit: ff limits set {status.name}",
+            remedy="it goes on then, or with a higher limit: " + _setting(status, rate="N"),
             clears_at=instant(status.starts_again_at_ms),
         )
     return ExplanationReason(
@@ -105,3 +113,19 @@ def limit_reason(status: LimitStatus) -> ExplanationReason:
         message=f"{named}: there is room again, {before}",
         remedy="a running worker lets it go within five seconds: is one running? ff workers",
     )
+
+
+def come_before(count: int) -> str:
+    """How many executions come first, counted up to `BEFORE_AT_MOST`, in words."""
+    many = f"{BEFORE_AT_MOST} or more" if count >= BEFORE_AT_MOST else str(count)
+    return f"{many} {'is' if count == 1 else 'are'} before it"
+
+
+def _setting(status: LimitStatus, *, cap: str = "", rate: str = "") -> str:
+    """The command that sets the limit; what it left out would not be limited any more."""
+    parts = ["ff limits set", shlex.quote(status.name)]
+    if status.cap:
+        parts.append(f"--concurrency {cap or status.cap}")
+    if status.rate:
+        parts.append(f"--rate {rate or status.rate}/{status.window_ms / 1000:g}s")
+    return " ".join(parts)

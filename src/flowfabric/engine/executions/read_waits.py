@@ -21,7 +21,8 @@ SELECT s.suspended_at_ms, s.timeout_at_ms, s.timeout_behavior, s.reason_code, s.
                    ARRAY(SELECT jsonb_build_array(
                                 s -> 'signal_id', s -> 'signal_name', s -> 'source_type',
                                 s -> 'source_identity', s -> 'accepted_at')
-                           FROM jsonb_array_elements(w.signals) AS s))
+                           FROM jsonb_array_elements(w.signals) AS s),
+                   w.expires_at_ms)
                    ORDER BY w.created_at_ms, w.waitpoint_id), '[]')::text
           FROM ff.waitpoint_pending w
          WHERE w.execution_id = s.execution_id AND w.partition_key = s.partition_key
@@ -43,7 +44,7 @@ READ_COMPENSATING: Final[LiteralString] = """
 -- executions.read_compensating
 SELECT e.compensates, c.public_state
   FROM ff.exec_core e
-  LEFT JOIN ff.exec_core c
+  LEFT JOIN ff.execution c
     ON (c.partition_key, c.execution_id) = (e.partition_key, %(compensation)s::uuid)
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
@@ -67,6 +68,7 @@ class AwaitedWaitpoint(msgspec.Struct, frozen=True, array_like=True):
     names: list[str]
     """The names of signals that count; empty means any."""
     signals: list[ArrivedSignal]
+    expires_at_ms: int | None
 
 
 class OpenSuspension(msgspec.Struct, frozen=True, kw_only=True):

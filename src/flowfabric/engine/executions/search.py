@@ -70,6 +70,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     """Only those that are suspended because their handlers made other calls than before."""
     patch_missing: str | None = None
     """Only those of the kind that have begun, have not ended, and may not have this patch."""
+    unserved: bool = False
+    """Only those that no live worker of their namespace can run."""
     sort: Literal["new", "old", "long"] = "new"
     """Created last or first; or, of those that a worker holds, the longest running first."""
 
@@ -78,9 +80,11 @@ SearchPlace: TypeAlias = Literal[
     "by_time",
     "completed",
     "exceptional",
+    "unsuccessful",
     "active",
     "waiting",
     "resumable",
+    "retried",
     "by_tag",
     "by_flow",
     "by_key",
@@ -104,7 +108,33 @@ def plan(search: Search) -> list[tuple[SearchPlace, dict[str, object]]]:
         return [("by_flow", {})]
     if search.tag is not None or search.tags:
         return [("by_tag", {})]
+    if search.min_attempts > 1:
+        return _retried(states_of(search))
+    if _asks_all_routes_why(search):
+        words = [word for state in states_of(search) for word in EXCEPTIONAL_STATES[state]]
+        return [("unsuccessful", {"exceptional": words})]
     return _by_state(states_of(search))
+
+
+def _asks_all_routes_why(search: Search) -> bool:
+    """Is it a text in the reason alone? With a namespace, lane or kind there are fewer routes."""
+    is_of_some = search.namespace or search.lane_id or search.execution_kind
+    return (
+        search.reason is not None
+        and not (is_of_some or search.execution_kinds)
+        and set(states_of(search)) <= set(ENDED_OTHERWISE)
+    )
+
+
+def _retried(states: Sequence[PublicState]) -> list[tuple[SearchPlace, dict[str, object]]]:
+    """Executions that had several attempts are few; those that run are found by their leases."""
+    others = [state.value for state in states if state is not PublicState.ACTIVE]
+    places: list[tuple[SearchPlace, dict[str, object]]] = []
+    if not states or others:
+        places.append(("retried", {"public_states": others or None}))
+    if PublicState.ACTIVE in states:
+        places.append(("active", {}))
+    return places
 
 
 def _by_state(states: Sequence[PublicState]) -> list[tuple[SearchPlace, dict[str, object]]]:
@@ -172,6 +202,7 @@ def parameters_of(
         "patch": None if search.patch_missing is None else PATCH_PREFIX + search.patch_missing,
         "divergence": DIVERGENCE,
         "limit": limit,
+        "route_ids": None,
     }
 
 
@@ -257,7 +288,7 @@ def _start(search: Search, cursor: str | None) -> tuple[int, UUID, int, UUID]:
         before_ms = epoch_ms(check_instant(search.created_before, field="created_before"))
         before_id = _FIRST
     if cursor is not None and search.sort == "new":
-        before_ms, before_id = read_search_cursor(cursor)
+        before_ms, before_id = read_search_cursor(search, cursor)
     elif cursor is not None:
-        after_ms, after_id = read_search_cursor(cursor)
+        after_ms, after_id = read_search_cursor(search, cursor)
     return before_ms, before_id, after_ms, after_id

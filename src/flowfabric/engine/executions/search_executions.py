@@ -23,15 +23,18 @@ from flowfabric.engine.executions.search_sql import (
     by_flow,
     by_key,
     by_tag,
-    by_time,
+    by_time_of_all,
     completed,
     divergent,
     exceptional,
     page_of,
     patch_missing,
     resumable,
+    retried,
+    unsuccessful,
     waiting,
 )
+from flowfabric.engine.executions.unserved_routes import unserved_routes
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.pages import check_limit
@@ -42,7 +45,7 @@ __all__ = ["FoundExecution", "Search", "SearchPage", "search_executions"]
 
 BY_TIME: Final[LiteralString] = page_of(
     "\n-- executions.search_executions",
-    by_time(AFTER_NEWER, NEWEST),
+    by_time_of_all(AFTER_NEWER, NEWEST),
     NEWEST,
 )
 COMPLETED: Final[LiteralString] = page_of(
@@ -70,6 +73,11 @@ RESUMABLE: Final[LiteralString] = page_of(
     resumable(AFTER_NEWER, NEWEST),
     NEWEST,
 )
+RETRIED: Final[LiteralString] = page_of(
+    "\n-- executions.search_executions: those that had several attempts",
+    retried(AFTER_NEWER, NEWEST),
+    NEWEST,
+)
 BY_TAG: Final[LiteralString] = page_of(
     "\n-- executions.search_executions: by tag",
     by_tag(AFTER_NEWER, NEWEST),
@@ -85,6 +93,16 @@ BY_KEY: Final[LiteralString] = page_of(
     by_key(AFTER_NEWER, NEWEST),
     NEWEST,
 )
+UNSUCCESSFUL: Final[LiteralString] = page_of(
+    "\n-- executions.search_executions: ended without success in any route",
+    unsuccessful(AFTER_NEWER, NEWEST),
+    NEWEST,
+)
+UNSUCCESSFUL_OLDEST: Final[LiteralString] = page_of(
+    "\n-- executions.search_executions: ended without success in any route, the oldest first",
+    unsuccessful(AFTER_OLDER, OLDEST),
+    OLDEST,
+)
 DIVERGENT: Final[LiteralString] = page_of(
     "\n-- executions.search_executions: those whose handlers made other calls than before",
     divergent(AFTER_NEWER, NEWEST),
@@ -97,7 +115,7 @@ PATCH_MISSING: Final[LiteralString] = page_of(
 )
 BY_TIME_OLDEST: Final[LiteralString] = page_of(
     "\n-- executions.search_executions: the oldest first",
-    by_time(AFTER_OLDER, OLDEST),
+    by_time_of_all(AFTER_OLDER, OLDEST),
     OLDEST,
 )
 COMPLETED_OLDEST: Final[LiteralString] = page_of(
@@ -123,6 +141,11 @@ WAITING_OLDEST: Final[LiteralString] = page_of(
 RESUMABLE_OLDEST: Final[LiteralString] = page_of(
     "\n-- executions.search_executions: those that resume, the oldest first",
     resumable(AFTER_OLDER, OLDEST),
+    OLDEST,
+)
+RETRIED_OLDEST: Final[LiteralString] = page_of(
+    "\n-- executions.search_executions: those that had several attempts, the oldest first",
+    retried(AFTER_OLDER, OLDEST),
     OLDEST,
 )
 BY_TAG_OLDEST: Final[LiteralString] = page_of(
@@ -151,9 +174,11 @@ _STATEMENTS: Final[Mapping[str, Mapping[SearchPlace, LiteralString]]] = {
         "by_time": BY_TIME,
         "completed": COMPLETED,
         "exceptional": EXCEPTIONAL,
+        "unsuccessful": UNSUCCESSFUL,
         "active": ACTIVE,
         "waiting": WAITING,
         "resumable": RESUMABLE,
+        "retried": RETRIED,
         "by_tag": BY_TAG,
         "by_flow": BY_FLOW,
         "by_key": BY_KEY,
@@ -164,9 +189,11 @@ _STATEMENTS: Final[Mapping[str, Mapping[SearchPlace, LiteralString]]] = {
         "by_time": BY_TIME_OLDEST,
         "completed": COMPLETED_OLDEST,
         "exceptional": EXCEPTIONAL_OLDEST,
+        "unsuccessful": UNSUCCESSFUL_OLDEST,
         "active": ACTIVE_OLDEST,
         "waiting": WAITING_OLDEST,
         "resumable": RESUMABLE_OLDEST,
+        "retried": RETRIED_OLDEST,
         "by_tag": BY_TAG_OLDEST,
         "by_flow": BY_FLOW_OLDEST,
         "by_key": BY_KEY_OLDEST,
@@ -242,6 +269,8 @@ async def search_executions(
     """
     check_limit(limit)
     parameters = parameters_of(search, cursor, limit + 1, partitions)
+    if search.unserved:
+        parameters["route_ids"] = await unserved_routes(conn, search.namespace)
     statements, found = _STATEMENTS[search.sort], dict[tuple[int, UUID], _Row]()
     for place, more in plan(search):
         for row in await _rows(conn, statements[place], {**parameters, **more}):
@@ -251,7 +280,7 @@ async def search_executions(
     more_rows = len(rows) > limit
     return SearchPage(
         executions=[_found(row) for row in page],
-        next_cursor=search_cursor(*_place(search, page[-1])) if more_rows else None,
+        next_cursor=search_cursor(search, *_place(search, page[-1])) if more_rows else None,
     )
 
 

@@ -20,6 +20,10 @@ AFTER_NEWER: Final[LiteralString] = f"""(e.created_at_ms, e.execution_id)
 NEWEST: Final[LiteralString] = """
              ORDER BY e.created_at_ms DESC, e.execution_id DESC LIMIT %(limit)s"""
 
+# For a count: any of them, so that a route is read only until there are enough.
+ANY_ORDER: Final[LiteralString] = """
+             LIMIT %(limit)s"""
+
 AFTER_OLDER: Final[LiteralString] = f"""(e.created_at_ms, e.execution_id)
                  > (%(after_ms)s::bigint, %(after_id)s::uuid)
                AND e.created_at_ms < %(before_ms)s::bigint
@@ -41,6 +45,7 @@ WITH RECURSIVE routes AS MATERIALIZED (
      WHERE (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
        AND (%(lane_id)s::text IS NULL OR lane_id = %(lane_id)s)
        AND (%(execution_kinds)s::text[] IS NULL OR execution_kind = ANY (%(execution_kinds)s))
+       AND (%(route_ids)s::bigint[] IS NULL OR route_id = ANY (%(route_ids)s))
 )"""
 
 
@@ -51,18 +56,28 @@ def _in_state(row: LiteralString) -> LiteralString:
 
 
 def _refined(row: LiteralString) -> LiteralString:
-    """What no index has: the flow, tags, attempts, and a text in the reason."""
+    """What no index has: the flow, tags, attempts, and a text in the reason.
+
+    The planner takes a CASE for true every second time. It would expect hardly a row to match all
+    these conditions together, and then read and sort a whole route instead of its first rows.
+    """
     return f"""
-                   {row}.total_attempt_count >= %(min_attempts)s::integer
-               AND (%(flow_id)s::uuid IS NULL OR {row}.flow_id = %(flow_id)s)
-               AND (%(tags)s::text[] IS NULL OR {row}.tags @> ANY (%(tags)s::text[]::jsonb[]))
-               AND (%(reason)s::text IS NULL
-                    OR strpos(lower(concat({row}.failure_reason, {row}.cancellation_reason)),
-                              lower(%(reason)s)) > 0)"""
+               CASE WHEN {row}.total_attempt_count >= %(min_attempts)s::integer
+                     AND (%(flow_id)s::uuid IS NULL OR {row}.flow_id = %(flow_id)s)
+                     AND (%(tags)s::text[] IS NULL
+                          OR {row}.tags @> ANY (%(tags)s::text[]::jsonb[]))
+                     AND (%(reason)s::text IS NULL
+                          OR strpos(lower(concat({row}.failure_reason, {row}.cancellation_reason)),
+                                    lower(%(reason)s)) > 0)
+                    THEN true ELSE false END"""
 
 
 def page_of(name: LiteralString, found: LiteralString, by: LiteralString) -> LiteralString:
-    """The statement that describes the executions of a page, in an order of `e`."""
+    """The statement that describes the executions of a page, in an order of `e`.
+
+    With many routes the planner takes `found` to be so dear that, beside it, it does not care how
+    a page is looked up, and may read all executions: OFFSET 0 makes it look up one by one.
+    """
     return (
         name
         + _ROUTES
@@ -76,7 +91,10 @@ SELECT e.partition_key, e.execution_id, r.namespace, r.lane_id, r.execution_kind
        e.flow_id, e.tags, e.blocking_reason, e.attempt_started_at_ms,
        (SELECT b.member_name FROM ff.exec_body b
          WHERE (b.partition_key, b.execution_id) = (e.partition_key, e.execution_id))
-  FROM page JOIN ff.execution e USING (partition_key, execution_id)
+  FROM page CROSS JOIN LATERAL (
+        SELECT e.* FROM ff.execution e
+         WHERE (e.partition_key, e.execution_id) = (page.partition_key, page.execution_id)
+        OFFSET 0) AS e
   JOIN ff.route r USING (route_id){by}
 """
     )
@@ -107,10 +125,61 @@ def by_time(within: LiteralString, by: LiteralString) -> LiteralString:
 )"""
 
 
+def by_time_of_all(within: LiteralString, by: LiteralString) -> LiteralString:
+    """As `by_time`, for a page: where all routes have many, few rows beside those of it are read.
+
+    The first of each route are found in the index alone, and only the first of all are looked up.
+    """
+    return f""", newest AS MATERIALIZED (
+    SELECT core.partition_key, e.execution_id, e.created_at_ms, core.matches
+      FROM (SELECT DISTINCT e.* FROM (
+                    SELECT e.* FROM routes CROSS JOIN LATERAL (
+                            SELECT e.route_id, e.execution_id, e.created_at_ms FROM ff.exec_core e
+                             WHERE e.route_id = routes.route_id AND {within}{by}) AS e{by}) AS e
+           ) AS e
+     CROSS JOIN LATERAL (
+            SELECT c.partition_key, {_refined("c")} AS matches
+              FROM ff.exec_core c
+             WHERE (c.route_id, c.created_at_ms, c.execution_id)
+                 = (e.route_id, e.created_at_ms, e.execution_id)
+            OFFSET 0) AS core
+), mixed AS (         -- is one not asked for? Then each has to be looked at
+    SELECT count(*) > 0 AS mixed FROM newest WHERE NOT matches
+), found AS (
+    SELECT partition_key, execution_id, created_at_ms FROM newest
+     WHERE NOT (SELECT mixed FROM mixed)
+     UNION ALL
+    SELECT e.* FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+             WHERE e.route_id = routes.route_id AND {_refined("e")}
+               AND {within}{by}) AS e
+     WHERE (SELECT mixed FROM mixed)
+)"""
+
+
+def retried(within: LiteralString, by: LiteralString) -> LiteralString:
+    """Those that had more than one attempt, in any state but that of a worker that holds them."""
+    return f""", found AS (
+    SELECT e.* FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+             WHERE e.attempt_index > 0 AND e.route_id = routes.route_id AND {_refined("e")}
+               AND (%(public_states)s::text[] IS NULL OR EXISTS (
+                       SELECT FROM ff.execution x
+                        WHERE (x.partition_key, x.execution_id) = (e.partition_key, e.execution_id)
+                          AND x.public_state = ANY (%(public_states)s) AND NOT x.leased))
+               AND {within}{by}) AS e
+)"""
+
+
+_ASKED: Final[LiteralString] = """, asked AS MATERIALIZED (  -- a state that something is in
+    SELECT a.state FROM unnest(%(exceptional)s::text[]) AS a (state)
+     WHERE (SELECT true FROM ff.exec_core x WHERE x.exceptional_state = a.state LIMIT 1)
+)"""
+
+
 def _exceptional(within: LiteralString, by: LiteralString) -> LiteralString:
     return f"""
-    SELECT e.* FROM routes CROSS JOIN unnest(%(exceptional)s::text[]) AS asked (state)
-     CROSS JOIN LATERAL (
+    SELECT e.* FROM asked CROSS JOIN routes CROSS JOIN LATERAL (
             SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
              WHERE e.exceptional_state = asked.state AND e.route_id = routes.route_id
                AND {_refined("e")}
@@ -119,7 +188,23 @@ def _exceptional(within: LiteralString, by: LiteralString) -> LiteralString:
 
 def exceptional(within: LiteralString, by: LiteralString) -> LiteralString:
     """Delayed, blocked, suspended, or ended without success."""
-    return f""", found AS ({_exceptional(within, by)}
+    return f"""{_ASKED}, found AS ({_exceptional(within, by)}
+)"""
+
+
+def unsuccessful(within: LiteralString, by: LiteralString) -> LiteralString:
+    """Ended without success, in all routes: one index has them in their order.
+
+    By routes, as many of each would be read as a page has, before the first of all are known. The
+    CASE keeps the planner from an index that has the states and another order.
+    """
+    return f""", found AS (
+    SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+     WHERE e.exceptional_state IN ('failed', 'cancelled', 'expired', 'skipped')
+       AND CASE WHEN e.exceptional_state = ANY (%(exceptional)s::text[])
+                THEN true ELSE false END
+       AND {_refined("e")}
+       AND {within}{by}
 )"""
 
 
@@ -211,7 +296,7 @@ def active(within: LiteralString) -> LiteralString:
 
 def waiting(within: LiteralString, by: LiteralString) -> LiteralString:
     """Those in the queue, and those that are held back."""
-    return f""", levels AS (       -- the priorities that the queue of each route has
+    return f"""{_ASKED}, levels AS (       -- the priorities that the queue of each route has
     SELECT routes.route_id, (SELECT max(priority) FROM ff.ready q
                               WHERE q.route_id = routes.route_id) AS priority
       FROM routes
@@ -256,7 +341,7 @@ def resumable(within: LiteralString, by: LiteralString) -> LiteralString:
     SELECT e.* FROM routes CROSS JOIN LATERAL (
             SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
              WHERE e.resume_pending AND e.route_id = routes.route_id
-               AND e.public_state = 'resumable' AND {_refined("e")}
+               AND e.eligibility_state = 'eligible_now' AND {_refined("e")}
                AND NOT EXISTS (
                        SELECT FROM ff.lease l
                         WHERE (l.partition_key, l.execution_id) = (e.partition_key, e.execution_id))

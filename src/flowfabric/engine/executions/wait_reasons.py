@@ -177,7 +177,12 @@ def _signal(name: str | None) -> str:
 def _until(open_: OpenSuspension) -> str:
     if open_.timeout_at_ms is None:
         return ""
-    return f" (times out {at(open_.timeout_at_ms)}, {_AFTER_TIMEOUT[open_.behavior]})"
+    when = open_.timeout_at_ms
+    expiring = [each.waitpoint_key for each in open_.waitpoints if each.expires_at_ms == when]
+    ends = "times out"
+    if open_.is_handler and expiring:
+        ends = f"{listed(expiring)} expire{'s' if len(expiring) == 1 else ''}"
+    return f" ({ends} {at(when)}, {_AFTER_TIMEOUT[open_.behavior]})"
 
 
 def _arrived(open_: OpenSuspension) -> str:

@@ -9,6 +9,8 @@ Building:
     submission             the statement that submits flows, its parameters and answers
     flow_row               the row of a flow, which every change of the graph locks first
     lock_flows             the rows of several flows are locked in one order
+    lock_as_seen           a flow is locked, if it has not changed since it was read
+    touch_flow             a flow has changed, though its row says the same
 
 Cancelling:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -46,6 +47,7 @@ async def add_execution_to_flow(
     execution_id: ExecutionId,
     *,
     member_name: str | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> MemberAdded | AlreadyMember:
     """The execution is a member of the flow; needs a transaction.
@@ -61,7 +63,7 @@ async def add_execution_to_flow(
         )
     if member_name is not None:
         check_name(member_name, field="member_name")
-    flow = await lock_flow(conn, home, flow_id)
+    flow = await lock_flow(conn, home, flow_id, namespaces=namespaces)
     membership = await fetch_maybe(
         conn,
         MEMBERSHIP,

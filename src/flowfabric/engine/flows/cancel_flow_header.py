@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from datetime import timedelta
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import ExecutionId, check_text, uuid_partition
 from flowfabric.policy import grace_milliseconds
+from flowfabric.refuse_stale import refuse_stale
 from flowfabric.states import CancellationPolicy, FlowState, OperatorEventType, TerminalOutcome
 
 DEFAULT_GRACE: Final = 30.0
@@ -28,8 +29,10 @@ MAX_NAMED: Final = 1000
 
 LOCK: Final[LiteralString] = """
 -- flows.cancel_flow_header: the flow
-SELECT public_flow_state, cancellation_policy, cancel_reason FROM ff.flow_core
- WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR NO KEY UPDATE
+SELECT public_flow_state, cancellation_policy, cancel_reason, last_mutation_at_ms FROM ff.flow_core
+ WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR namespace = ANY (%(namespaces)s::text[]))
+   FOR NO KEY UPDATE
 """
 
 LISTED: Final[LiteralString] = """
@@ -94,6 +97,7 @@ class _Flow(msgspec.Struct, frozen=True):
     public_flow_state: str
     cancellation_policy: str | None
     cancel_reason: str | None
+    last_mutation_at_ms: int
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -109,6 +113,8 @@ async def cancel_flow_header(
     grace: float | timedelta = DEFAULT_GRACE,
     requester: str = "operator",
     end_at_once: int = 0,
+    expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The flow is cancelled, and no worker can claim a member that is to end and was not locked.
@@ -116,7 +122,8 @@ async def cancel_flow_header(
     If all members are to end and at most `end_at_once` have not ended, this call ends them, without
     a backlog. It never waits for a member: one that another transaction has locked is listed in the
     backlog as it is, and may be claimed once more if that transaction requeues it. Needs a
-    transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and `NotFound(flow)`.
+    transaction. Raises `ValidationError` (policy, `invalid_grace_ms`), `NotFound(flow)`, and
+    `StaleView` for a flow that has changed after `expected_last_mutation_at`.
     """
     wanted = check_policy(policy)
     grace_ms = grace_milliseconds(grace)
@@ -124,9 +131,10 @@ async def cancel_flow_header(
     why = check_text(reason, field="reason", at_most=16_384) if reason else DEFAULT_REASON
     home = uuid_partition(flow_id, partitions)
     where = {"partition_key": home, "flow_id": flow_id}
-    flow = await fetch_maybe(conn, LOCK, _Flow, **where)
+    flow = await fetch_maybe(conn, LOCK, _Flow, namespaces=namespaces, **where)
     if flow is None:
         raise NotFound("flow", flow_id)
+    refuse_stale("flow", flow_id, expected_last_mutation_at, changed_at_ms=flow.last_mutation_at_ms)
     if flow.public_flow_state != FlowState.OPEN:
         listed = await fetch_all(conn, LISTED, _Member, limit=MAX_NAMED, **where)
         return FlowAlreadyCancelled(

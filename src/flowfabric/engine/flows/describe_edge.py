@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -14,12 +15,21 @@ DESCRIBE_EDGE: Final[LiteralString] = (
     + EDGE_COLUMNS
     + """ WHERE (e.partition_key, e.flow_id, e.edge_id)
      = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
+   AND (%(namespaces)s::text[] IS NULL
+        OR EXISTS (SELECT FROM ff.flow_core f
+                    WHERE (f.partition_key, f.flow_id) = (%(partition_key)s, %(flow_id)s)
+                      AND f.namespace = ANY (%(namespaces)s::text[])))
 """
 )
 
 
 async def describe_edge(
-    conn: Connection, flow_id: UUID, edge_id: UUID, *, partitions: int = 256
+    conn: Connection,
+    flow_id: UUID,
+    edge_id: UUID,
+    *,
+    namespaces: Sequence[str] | None = None,
+    partitions: int = 256,
 ) -> EdgeSnapshot | None:
     """The edge; None if the flow has no edge of that id."""
     row = await fetch_maybe(
@@ -29,5 +39,6 @@ async def describe_edge(
         partition_key=uuid_partition(flow_id, partitions),
         flow_id=flow_id,
         edge_id=edge_id,
+        namespaces=namespaces,
     )
     return None if row is None else edge_snapshot(row)

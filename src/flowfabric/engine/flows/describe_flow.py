@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
@@ -29,14 +30,16 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
  CROSS JOIN LATERAL ff.flow_status(f.partition_key, f.flow_id,
                                      f.public_flow_state = 'cancelled') AS c
  WHERE (f.partition_key, f.flow_id) = (%(partition_key)s, %(flow_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR f.namespace = ANY (%(namespaces)s::text[]))
 """
 
 GROUPS: Final[LiteralString] = """
 -- flows.describe_flow: the joins of its members
 SELECT g.group_id, g.waiter_eid, g.waits_as, g.policy_kind, g.k, g.on_satisfied, g.success_count,
        g.fail_count, g.skip_count, g.running_count, g.group_state
-  FROM ff.exec_core m
-  JOIN ff.edge_group g ON (g.partition_key, g.waiter_eid) = (m.partition_key, m.execution_id)
+  FROM ff.exec_core m CROSS JOIN LATERAL (  -- each by its key, also before statistics know them
+        SELECT g.* FROM ff.edge_group g
+         WHERE (g.partition_key, g.waiter_eid) = (m.partition_key, m.execution_id) OFFSET 0) AS g
  WHERE m.partition_key = %(partition_key)s AND m.flow_id = %(flow_id)s
  ORDER BY g.waiter_eid, g.group_id
 """
@@ -145,11 +148,20 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 async def describe_flow(
-    conn: Connection, flow_id: UUID, *, partitions: int = 256
+    conn: Connection,
+    flow_id: UUID,
+    *,
+    namespaces: Sequence[str] | None = None,
+    partitions: int = 256,
 ) -> FlowSnapshot | None:
-    """The flow with its joins, or None; the transaction must read one snapshot."""
+    """The flow with its joins, or None; the transaction must read one snapshot.
+
+    None also for a flow that is in none of the namespaces, if these are given.
+    """
     home = uuid_partition(flow_id, partitions)
-    flow = await fetch_maybe(conn, DESCRIBE_FLOW, _Flow, partition_key=home, flow_id=flow_id)
+    flow = await fetch_maybe(
+        conn, DESCRIBE_FLOW, _Flow, partition_key=home, flow_id=flow_id, namespaces=namespaces
+    )
     if flow is None:
         return None
     groups = await fetch_all(conn, GROUPS, _Group, partition_key=home, flow_id=flow_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -16,6 +17,7 @@ LOCK_FLOW: Final[LiteralString] = """
 -- flows.lock_flow
 SELECT partition_key, flow_id, namespace, public_flow_state, graph_revision, node_count, edge_count
   FROM ff.flow_core WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR namespace = ANY (%(namespaces)s::text[]))
    FOR NO KEY UPDATE
 """
 
@@ -56,12 +58,25 @@ class _Member(msgspec.Struct, frozen=True):
     execution_id: UUID
 
 
-async def lock_flow(conn: Connection, partition_key: int, flow_id: UUID) -> FlowRow:
+async def lock_flow(
+    conn: Connection,
+    partition_key: int,
+    flow_id: UUID,
+    *,
+    namespaces: Sequence[str] | None = None,
+) -> FlowRow:
     """The open flow, locked until the transaction ends.
 
-    Raises `NotFound(flow)` and `FlowAlreadyTerminal`.
+    Raises `NotFound(flow)`, also for one in none of the namespaces, and `FlowAlreadyTerminal`.
     """
-    flow = await fetch_maybe(conn, LOCK_FLOW, FlowRow, partition_key=partition_key, flow_id=flow_id)
+    flow = await fetch_maybe(
+        conn,
+        LOCK_FLOW,
+        FlowRow,
+        partition_key=partition_key,
+        flow_id=flow_id,
+        namespaces=namespaces,
+    )
     if flow is None:
         raise NotFound("flow", flow_id)
     if flow.public_flow_state != FlowState.OPEN:

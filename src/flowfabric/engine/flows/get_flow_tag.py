@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -15,6 +16,7 @@ GET_FLOW_TAG: Final[LiteralString] = """
 -- flows.get_flow_tag
 SELECT tags ->> %(key)s::text AS value FROM ff.flow_core
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR namespace = ANY (%(namespaces)s::text[]))
 """
 
 
@@ -23,7 +25,12 @@ class _Tag(msgspec.Struct, frozen=True):
 
 
 async def get_flow_tag(
-    conn: Connection, flow_id: UUID, key: str, *, partitions: int = 256
+    conn: Connection,
+    flow_id: UUID,
+    key: str,
+    *,
+    namespaces: Sequence[str] | None = None,
+    partitions: int = 256,
 ) -> str | None:
     """The tag's value; None if there is no such tag or no such flow."""
     row = await fetch_maybe(
@@ -33,5 +40,6 @@ async def get_flow_tag(
         partition_key=uuid_partition(flow_id, partitions),
         flow_id=flow_id,
         key=check_flow_tag_key(key),
+        namespaces=namespaces,
     )
     return None if row is None else row.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -16,7 +17,11 @@ from flowfabric.engine.flows.edge import (
 from flowfabric.ids import ExecutionId, uuid_partition
 
 _OF_FLOW: Final[LiteralString] = """ WHERE e.partition_key = %(partition_key)s
-   AND e.flow_id = %(flow_id)s"""
+   AND e.flow_id = %(flow_id)s
+   AND (%(namespaces)s::text[] IS NULL
+        OR EXISTS (SELECT FROM ff.flow_core f
+                    WHERE (f.partition_key, f.flow_id) = (%(partition_key)s, %(flow_id)s)
+                      AND f.namespace = ANY (%(namespaces)s::text[])))"""
 
 _BY_ID: Final[LiteralString] = """
  ORDER BY e.edge_id
@@ -49,10 +54,15 @@ async def list_edges(
     *,
     outgoing_from: ExecutionId | None = None,
     incoming_to: ExecutionId | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> list[EdgeSnapshot]:
     """The edges by id: all, those that leave one member, or those that lead to one."""
-    where = {"partition_key": uuid_partition(flow_id, partitions), "flow_id": flow_id}
+    where = {
+        "partition_key": uuid_partition(flow_id, partitions),
+        "flow_id": flow_id,
+        "namespaces": namespaces,
+    }
     downstream = None if incoming_to is None else incoming_to.uuid
     if outgoing_from is not None:
         rows = await fetch_all(

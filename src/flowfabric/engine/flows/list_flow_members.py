@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
@@ -30,6 +31,10 @@ SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane
   FROM (SELECT * FROM ff.execution
          WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
            AND execution_id > %(after)s::uuid
+           AND (%(namespaces)s::text[] IS NULL
+                OR EXISTS (SELECT FROM ff.flow_core f
+                            WHERE (f.partition_key, f.flow_id) = (%(partition_key)s, %(flow_id)s)
+                              AND f.namespace = ANY (%(namespaces)s::text[])))
          ORDER BY execution_id LIMIT %(limit)s) AS e
  CROSS JOIN LATERAL (SELECT r.execution_kind, r.lane_id FROM ff.route r
                       WHERE r.route_id = e.route_id OFFSET 0) AS r
@@ -85,6 +90,7 @@ async def list_flow_members(
     *,
     cursor: ExecutionId | None = None,
     limit: int = 1000,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> MemberPage:
     """At most `limit` members after `cursor`, by id; empty if there is no such flow."""
@@ -99,6 +105,7 @@ async def list_flow_members(
         flow_id=flow_id,
         after=FIRST_ID if cursor is None else cursor.uuid,
         limit=size + 1,
+        namespaces=namespaces,
     )
     members = [
         FlowMember(

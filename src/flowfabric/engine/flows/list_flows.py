@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +15,7 @@ from flowfabric.engine.flows.describe_flow import MemberCounts
 from flowfabric.errors import invalid_input
 from flowfabric.ids import PartitionKey, storable_text
 from flowfabric.instants import check_instant, epoch_ms, instant
-from flowfabric.pages import page_size
+from flowfabric.pages import NEWEST, instant_cursor, page_size, read_instant_cursor
 from flowfabric.states import DerivedFlowState
 from flowfabric.tags import read_tags
 
@@ -72,9 +71,6 @@ LIST_OF_PARTITION: Final[LiteralString] = (
    AND (%(namespace)s::text IS NULL OR f.namespace = %(namespace)s)"""
     + _NEWEST_FIRST
 )
-
-_CURSOR: Final = re.compile(r"([0-9]{1,19})/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
-_NEWEST: Final = (2**63 - 1, UUID(int=2**128 - 1))
 
 
 class FlowStatus(StrEnum):
@@ -154,7 +150,9 @@ async def list_flows(
     size = page_size(limit)
     if size == 0:
         return FlowPage(flows=[], next_cursor=None)
-    before_ms, before_flow = before_cursor(cursor)
+    before_ms, before_flow = (
+        NEWEST if cursor is None else read_instant_cursor(cursor, page_of="flows")
+    )
     if flow_kind is not None:
         storable_text(flow_kind, field="flow_kind")
     if tag is not None:
@@ -199,7 +197,7 @@ async def list_flows(
 
 def flow_cursor(flow: FlowSummary) -> str:
     """The cursor of the page that begins after this flow."""
-    return f"{epoch_ms(flow.created_at)}/{flow.flow_id}"
+    return instant_cursor(epoch_ms(flow.created_at), flow.flow_id)
 
 
 def _counts(row: _Flow) -> MemberCounts | None:
@@ -207,16 +205,6 @@ def _counts(row: _Flow) -> MemberCounts | None:
         return None
     fields = {name: getattr(row, name) for name in MemberCounts.__struct_fields__}
     return MemberCounts(**fields)
-
-
-def before_cursor(cursor: str | None) -> tuple[int, UUID]:
-    """Where a page ends; raises `ValidationError(invalid_input)` for a cursor that no page has."""
-    if cursor is None:
-        return _NEWEST
-    found = _CURSOR.fullmatch(cursor)
-    if found is None or int(found[1]) > _NEWEST[0]:
-        raise invalid_input("cursor", cursor, "must be the next_cursor of a page of flows")
-    return int(found[1]), UUID(found[2])
 
 
 def flow_status(derived: str) -> FlowStatus:

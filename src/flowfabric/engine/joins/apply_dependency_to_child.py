@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -29,7 +30,9 @@ ENDPOINTS: Final[LiteralString] = """
 -- joins.apply_dependency_to_child: the edge as it was staged
 SELECT e.upstream_eid, e.group_id, g.waiter_eid
   FROM ff.edge e JOIN ff.edge_group g USING (partition_key, group_id)
+  JOIN ff.flow_core f ON (f.partition_key, f.flow_id) = (e.partition_key, e.flow_id)
  WHERE (e.partition_key, e.flow_id, e.edge_id) = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR f.namespace = ANY (%(namespaces)s::text[]))
 """
 
 LOCK_GROUP: Final[LiteralString] = """
@@ -142,6 +145,7 @@ async def apply_dependency_to_child(
     *,
     upstream: ExecutionId | None = None,
     downstream: ExecutionId | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> EdgeApplied | EdgeAlreadyApplied:
     """The downstream waits for the upstream; needs a transaction.
@@ -153,7 +157,7 @@ async def apply_dependency_to_child(
     """
     home = uuid_partition(flow_id, partitions)
     edge = {"partition_key": home, "flow_id": flow_id, "edge_id": edge_id}
-    ends = await fetch_maybe(conn, ENDPOINTS, _Endpoints, **edge)
+    ends = await fetch_maybe(conn, ENDPOINTS, _Endpoints, namespaces=namespaces, **edge)
     if ends is None:
         raise NotFound("edge", edge_id)
     source, target = ExecutionId(home, ends.upstream_eid), ExecutionId(home, ends.waiter_eid)

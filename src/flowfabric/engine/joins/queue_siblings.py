@@ -13,7 +13,8 @@ BY: Final = "engine"
 """`cancelled_by` of executions that are cancelled because no join needs them."""
 
 # Members that were skipped, or cancelled from outside, end while members above them still run. A
-# member that the engine cancels as not needed has its upstreams looked at when it is cancelled.
+# member that the engine cancels as not needed has its upstreams looked at when it is cancelled, and
+# once more by each join that it loses later: what needed them then may have ended since.
 IS_LOSER: Final[LiteralString] = """(
     u.terminal_outcome = 'skipped'
     OR u.terminal_outcome = 'cancelled' AND u.cancelled_by IS DISTINCT FROM 'engine')
@@ -57,9 +58,7 @@ WITH named AS (
             WHERE (u.partition_key, u.execution_id) = (named.partition_key, e.upstream_eid)
            OFFSET 0) AS u
      WHERE (e.resolution = 'unresolved' AND u.lifecycle_phase <> 'terminal'
-            OR named.reason <> 'parent_ended' AND """
-    + IS_LOSER
-    + """)
+            OR named.reason <> 'parent_ended' AND u.terminal_outcome IN ('skipped', 'cancelled'))
 ), listed AS (        -- upstreams that have not ended, and those that ended before members above
     SELECT partition_key, group_id, reason,
            array_agg(execution_id ORDER BY execution_id) FILTER (WHERE runs) AS members,

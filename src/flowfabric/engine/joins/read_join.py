@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -19,6 +20,10 @@ SELECT g.group_state, g.policy_kind, g.k, g.on_satisfied, e.upstream_eid, e.reso
        coalesce(e.resolved_at_ms <= g.fired_at_ms, false) AS counted
   FROM ff.edge_group g JOIN ff.edge e USING (partition_key, group_id)
  WHERE (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s)
+   AND (%(namespaces)s::text[] IS NULL
+        OR EXISTS (SELECT FROM ff.exec_core w JOIN ff.route r USING (route_id)
+                    WHERE (w.partition_key, w.execution_id) = (g.partition_key, g.waiter_eid)
+                      AND r.namespace = ANY (%(namespaces)s::text[])))
  ORDER BY e.resolved_at_ms, e.resolved_event_id
 """
 
@@ -45,10 +50,19 @@ class _Row(msgspec.Struct, frozen=True):
     counted: bool
 
 
-async def read_join(conn: Connection, group: GroupId) -> Join:
-    """The join as it is now; raises `NotFound`."""
+async def read_join(
+    conn: Connection, group: GroupId, *, namespaces: Sequence[str] | None = None
+) -> Join:
+    """The join as it is now; raises `NotFound`, also for one in none of the namespaces."""
     home = group.partition_key
-    rows = await fetch_all(conn, READ_JOIN, _Row, partition_key=home, group_id=group.uuid)
+    rows = await fetch_all(
+        conn,
+        READ_JOIN,
+        _Row,
+        partition_key=home,
+        group_id=group.uuid,
+        namespaces=namespaces,
+    )
     if not rows:
         raise NotFound("join", group)
     first = rows[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -60,6 +61,7 @@ async def set_edge_group_policy(
     policy: JoinPolicy,
     *,
     expected_n: int | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> JoinPolicySet:
     """The join of the member has this policy; needs a transaction.
@@ -70,7 +72,8 @@ async def set_edge_group_policy(
     to the member.
     """
     check_expected(policy, expected_n)
-    flow = await lock_flow(conn, uuid_partition(flow_id, partitions), flow_id)
+    home = uuid_partition(flow_id, partitions)
+    flow = await lock_flow(conn, home, flow_id, namespaces=namespaces)
     await check_members(conn, flow, downstream)
     group = {"partition_key": flow.partition_key, "group_id": member_group_id(downstream).uuid}
     stored = await fetch_one(conn, STORED, _Stored, **group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -89,6 +90,7 @@ async def stage_dependency_edge(
     expected_graph_revision: int,
     dependency_kind: str = KIND,
     data_passing_ref: str | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> EdgeStaged:
     """The edge is part of the graph, and the revision is one higher; needs a transaction.
@@ -104,7 +106,8 @@ async def stage_dependency_edge(
         raise invalid_input("dependency_kind", dependency_kind, f"must be {KIND}")
     if data_passing_ref is not None:
         storable_text(data_passing_ref, field="data_passing_ref")
-    flow = await lock_flow(conn, uuid_partition(flow_id, partitions), flow_id)
+    home = uuid_partition(flow_id, partitions)
+    flow = await lock_flow(conn, home, flow_id, namespaces=namespaces)
     if flow.graph_revision != expected_graph_revision:
         raise StaleGraphRevision(
             flow_id, expected=expected_graph_revision, current=flow.graph_revision

@@ -3,6 +3,7 @@
 Holders:
 
     record_entries        entries of many executions are recorded
+    delay_with_entries    handlers that sleep give up their leases, with their entries recorded
     begin_entry           one entry is recorded, or found as it was first written
     read_journal          the journals of executions, with the signals that nothing has consumed
     wait_for_entries      waits for entries that are being written

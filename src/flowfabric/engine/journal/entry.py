@@ -18,12 +18,15 @@ MAX_NAME: Final = 128
 """Bytes of the name of an entry."""
 MAX_ITEM: Final = 256
 """Bytes of the item of an entry."""
+MAX_KEY: Final = MAX_NAME + MAX_ITEM + len(":#") + len("2147483647")
+"""Bytes of the key of an entry, as people read it."""
 MAX_VALUE: Final = 1024 * 1024
 """Bytes of the value of an entry."""
 PATCH_PREFIX: Final = "patch:"
 """How the name of the entry of a patch begins: a step may have the same name as a patch."""
 _MAX_NUMBER: Final = 2**31 - 1
-_MAX_TRIES: Final = 2**15 - 1
+MAX_TRIES: Final = 2**15 - 1
+"""How often the function of a step is tried at most."""
 _MAX_FINGERPRINT: Final = 2**32 - 1
 
 
@@ -65,7 +68,7 @@ class EntryWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         _check_number("seq", self.seq, 1, _MAX_NUMBER)
         _check_number("occurrence", self.occurrence, 0, _MAX_NUMBER)
         if self.tries != 1:
-            _check_number("tries", self.tries, 1, _MAX_TRIES)
+            _check_number("tries", self.tries, 1, MAX_TRIES)
         if self.fingerprint is not None:
             _check_number("fingerprint", self.fingerprint, 0, _MAX_FINGERPRINT)
         if self.signal_seq is not None:

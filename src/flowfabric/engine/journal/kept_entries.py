@@ -53,8 +53,22 @@ class KeptEntries(msgspec.Struct, frozen=True):
         return self.compensations[first:]
 
 
-class _Mark(msgspec.Struct):
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value of a mark: which generation of the journal this is.
+
+    `again` are the keys of calls that a replay dropped before others that it kept: the handler
+    makes them anew, although later ones are recorded.
+    """
+
     generation: int
+    again: tuple[tuple[str, str, int], ...] = ()
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Mark:
+        return cls(0) if value is None else msgspec.json.decode(value, type=cls)
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -63,22 +77,12 @@ class _Row(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-def mark_value(generation: int) -> bytes:
-    """The value of a mark."""
-    return msgspec.json.encode(_Mark(generation))
-
-
-def marked_generation(value: bytes | None) -> int:
-    """The generation in the value of a mark."""
-    return 0 if value is None else msgspec.json.decode(value, type=_Mark).generation
-
-
 async def kept_entries(
     conn: Connection, executions: Sequence[ExecutionId]
 ) -> dict[ExecutionId, KeptEntries]:
     """The generation and the compensations of each execution."""
     rows = await fetch_all(conn, KEPT_ENTRIES, _Row, **id_columns(executions))
-    generations = {row.ordinal: marked_generation(row.value) for row in rows if row.seq == 0}
+    generations = {row.ordinal: Mark.decode(row.value).generation for row in rows if row.seq == 0}
     found: dict[int, list[CompensationEntry]] = {}
     for row in rows:
         if row.seq != 0:

@@ -11,7 +11,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.journal.entry import JournalEntry, read_fingerprint
-from flowfabric.engine.journal.kept_entries import marked_generation
+from flowfabric.engine.journal.kept_entries import Mark
 from flowfabric.engine.lifecycle.sql.by_key import execution_row
 from flowfabric.ids import ExecutionId, id_columns
 from flowfabric.instants import instant
@@ -81,7 +81,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     def generation(self) -> int:
         """How often the handler began with an empty journal again."""
         first = self.entries[0] if self.entries else None
-        return 0 if first is None or first.seq > 0 else marked_generation(first.value)
+        return 0 if first is None or first.seq > 0 else Mark.decode(first.value).generation
 
 
 class _Entry(msgspec.Struct, frozen=True):

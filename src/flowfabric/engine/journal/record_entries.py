@@ -9,6 +9,7 @@ from typing import Any, Final, LiteralString
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.journal.entry import EntryWrite, stored_fingerprint
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.sql.entries import recorded
 from flowfabric.engine.lifecycle.sql.fence import (
     LOCKED,
     LOCKED_BY_EXECUTION,
@@ -21,43 +22,10 @@ from flowfabric.errors import Refusal
 from flowfabric.instants import epoch_ms
 from flowfabric.states import JournalState
 
-# An entry names its lease by number, and finds the columns of the lease in the arrays: a join would
-# compare each entry with every lease. unnest is in the select list, where its rows are not copied
-# into a temporary store.
-RECORDED: Final[
-    LiteralString
-] = """, recorded AS (       -- an entry that is finished stays as it is
-    INSERT INTO ff.journal AS j (
-           partition_key, seq, execution_id, attempt_index, occurrence, started_at_ms,
-           recorded_at_ms, due_at_ms, fingerprint, signal_seq, tries, kind, state, name, item,
-           encoding, value)
-    SELECT (%(partition_key)s::smallint[])[caller], seq, (%(execution_id)s::uuid[])[caller],
-           (%(attempt_index)s::integer[])[caller], coalesce(occurrence, 0), started_at_ms,
-           ff.now_ms(), due_at_ms, fingerprint, signal_seq, coalesce(tries, 1), kind, state, name,
-           coalesce(item, ''), encoding, value
-      FROM (SELECT unnest(%(caller)s::integer[]) AS caller, unnest(%(seq)s::integer[]) AS seq,
-                   unnest(%(occurrence)s::integer[]) AS occurrence,
-                   unnest(%(started_at_ms)s::bigint[]) AS started_at_ms,
-                   unnest(%(due_at_ms)s::bigint[]) AS due_at_ms,
-                   unnest(%(fingerprint)s::integer[]) AS fingerprint,
-                   unnest(%(signal_seq)s::integer[]) AS signal_seq,
-                   unnest(%(tries)s::smallint[]) AS tries, unnest(%(kind)s::text[]) AS kind,
-                   unnest(%(state)s::text[]) AS state, unnest(%(name)s::text[]) AS name,
-                   unnest(%(item)s::text[]) AS item, unnest(%(encoding)s::text[]) AS encoding,
-                   unnest(%(value)s::bytea[]) AS value) AS entry
-     WHERE (SELECT count(*) FROM locked) = cardinality(%(lease_id)s::uuid[])
-        OR caller IN (SELECT ordinal FROM locked)
-     ORDER BY (%(partition_key)s::smallint[])[caller], (%(execution_id)s::uuid[])[caller], seq
-        ON CONFLICT (partition_key, execution_id, seq) DO UPDATE
-       SET attempt_index = EXCLUDED.attempt_index, recorded_at_ms = EXCLUDED.recorded_at_ms,
-           due_at_ms = EXCLUDED.due_at_ms, signal_seq = EXCLUDED.signal_seq,
-           tries = EXCLUDED.tries, state = EXCLUDED.state, encoding = EXCLUDED.encoding,
-           value = EXCLUDED.value
-     WHERE j.state = 'open'
-)
+REFUSED: Final[LiteralString] = """
 SELECT ordinal FROM held WHERE ordinal NOT IN (SELECT ordinal FROM locked)
 """
-"""Follows a CTE `locked`; answers the ordinals of the leases that are not held."""
+"""Answers the ordinals of the leases that are not held."""
 
 RECORD_ENTRIES: Final[LiteralString] = (
     """
@@ -65,7 +33,8 @@ RECORD_ENTRIES: Final[LiteralString] = (
 """
     + held_leases()
     + LOCKED
-    + RECORDED
+    + recorded("locked")
+    + REFUSED
 )
 
 RECORD_IN_SNAPSHOT: Final[LiteralString] = (
@@ -74,7 +43,8 @@ RECORD_IN_SNAPSHOT: Final[LiteralString] = (
 """
     + held_leases()
     + LOCKED_BY_EXECUTION
-    + RECORDED
+    + recorded("locked")
+    + REFUSED
 )
 
 
@@ -94,6 +64,28 @@ async def record_entries(
     if not writes:
         return {}
     numbers: dict[Lease, int] = {}
+    entries = numbered_columns(numbers, writes)
+    leases = list(numbers)
+    refused = await fetch_all(
+        conn,
+        RECORD_IN_SNAPSHOT if in_snapshot else RECORD_ENTRIES,
+        AppliedCall,
+        **entries,
+        **fence_columns(leases),
+    )
+    if not refused:
+        return {}
+    gone = [leases[row.ordinal - 1] for row in refused]
+    seen = await read_seen(conn, gone)
+    return {lease: refusal(lease, row) for lease, row in zip(gone, seen, strict=True)}
+
+
+def numbered_columns(numbers: dict[Lease, int], writes: Sequence[EntryWrite]) -> dict[str, Any]:
+    """The entries as array parameters, each with the number of its lease (`caller`).
+
+    Leases that have no number yet get the next ones. Of several entries at one place the first that
+    is finished counts, or the last.
+    """
     latest: dict[tuple[int, int], EntryWrite] = {}
     lease, number = None, 0
     for write in writes:
@@ -104,20 +96,7 @@ async def record_entries(
         before = latest.get(place)
         if before is None or before.state is JournalState.OPEN:
             latest[place] = write
-    leases = list(numbers)
-    refused = await fetch_all(
-        conn,
-        RECORD_IN_SNAPSHOT if in_snapshot else RECORD_ENTRIES,
-        AppliedCall,
-        caller=[caller for caller, _ in latest],
-        **entry_columns(list(latest.values())),
-        **fence_columns(leases),
-    )
-    if not refused:
-        return {}
-    gone = [leases[row.ordinal - 1] for row in refused]
-    seen = await read_seen(conn, gone)
-    return {lease: refusal(lease, row) for lease, row in zip(gone, seen, strict=True)}
+    return {"caller": [caller for caller, _ in latest]} | entry_columns(list(latest.values()))
 
 
 def entry_columns(writes: Sequence[EntryWrite]) -> dict[str, Any]:

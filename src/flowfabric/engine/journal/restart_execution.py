@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, execute
-from flowfabric.engine.journal.kept_entries import kept_entries, mark_value
+from flowfabric.engine.journal.kept_entries import Mark, kept_entries
 from flowfabric.engine.lifecycle.create_execution import MAX_PAYLOAD
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.restart_attempt import RestartedAttempt, restart_attempt
@@ -60,8 +60,9 @@ async def restart_execution(
 
     The journal has only a mark, with the next generation, and the compensations that are armed.
     Those have negative numbers: the keys of their calls can be used again. Signals that were
-    consumed stay consumed, and the others are kept. A call that the same holder repeats after a
-    lost answer changes nothing. Raises `ValidationError` for a payload that cannot be stored.
+    consumed stay consumed, and the others are kept; waitpoints are closed. A call that the same
+    holder repeats after a lost answer changes nothing. Raises `ValidationError` for a payload
+    that cannot be stored.
     """
     _check_payload(payload, payload_encoding)
     answer = await restart_attempt(conn, lease, payload=payload, payload_encoding=payload_encoding)
@@ -84,7 +85,7 @@ async def restart_execution(
         armed=armed,
         armed_now=[seq for seq in armed if seq > 0],
         lowest=min([0, *(each.seq for each in kept.compensations)]),
-        mark=mark_value(generation),
+        mark=Mark(generation).encode(),
     )
     return RestartedExecution(execution_id=execution_id, generation=generation)
 

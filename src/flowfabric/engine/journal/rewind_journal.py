@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.db.faults import SerializationConflict
 from flowfabric.db.rows import Connection, execute, fetch_all
 from flowfabric.engine.journal.entry import check_entry_name, entry_key
-from flowfabric.engine.journal.kept_entries import kept_entries, mark_value
+from flowfabric.engine.journal.kept_entries import Mark, kept_entries
 from flowfabric.engine.lifecycle.arm_compensations import arm_compensations
 from flowfabric.engine.lifecycle.reopen_waitpoints import JournalWaitpoint, reopen_waitpoints
 from flowfabric.engine.lifecycle.sql.by_key import execution_row
@@ -24,10 +24,13 @@ ReplayFrom: TypeAlias = Literal["failure", "start"]
 MAX_KEYS: Final = 1000
 """How many dropped keys an operator event lists."""
 
+# A sleep whose time has passed is over, and nothing more is written of it.
+SLEPT: Final[LiteralString] = "kind = 'sleep' AND coalesce(due_at_ms <= ff.now_ms(), false)"
+
 READ_BOUNDS: Final[LiteralString] = f"""
 -- journal.rewind_journal: those that have a journal
-SELECT named.ordinal, e.attempt_index, e.compensates, j.has_compensations, j.has_waitpoints,
-       j.last_done, j.last_failed, j.first_of_step
+SELECT named.ordinal, e.attempt_index, e.compensates, e.terminal_outcome = 'failed' AS failed,
+       j.has_compensations, j.has_waitpoints, j.last_done, j.last_failed, j.first_of_step
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[]) WITH ORDINALITY
        AS named (partition_key, execution_id, ordinal)
   JOIN ff.exec_core e ON {execution_row("named.partition_key", "named.execution_id")}
@@ -35,7 +38,8 @@ SELECT named.ordinal, e.attempt_index, e.compensates, j.has_compensations, j.has
        SELECT count(*) AS entries, coalesce(bool_or(kind = 'compensation'), false)
               AS has_compensations,
               coalesce(bool_or(kind = 'waitpoint'), false) AS has_waitpoints,
-              max(seq) FILTER (WHERE state = 'done' AND seq > 0) AS last_done,
+              max(seq) FILTER (WHERE seq > 0 AND (state = 'done' OR state = 'open' AND {SLEPT}))
+                  AS last_done,
               max(seq) FILTER (WHERE state = 'failed') AS last_failed,
               min(seq) FILTER (WHERE name = %(step)s AND seq > 0) AS first_of_step
          FROM ff.journal j
@@ -43,7 +47,7 @@ SELECT named.ordinal, e.attempt_index, e.compensates, j.has_compensations, j.has
  WHERE j.entries > 0 OR %(also_empty)s
 """
 
-REWIND_JOURNAL: Final[LiteralString] = """
+REWIND_JOURNAL: Final[LiteralString] = f"""
 -- journal.rewind_journal
 WITH named AS (       -- each with the first failed entry, and the first of all, that it loses
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
@@ -53,9 +57,20 @@ WITH named AS (       -- each with the first failed entry, and the first of all,
 DELETE FROM ff.journal j USING named
  WHERE j.partition_key = ANY (ARRAY[named.partition_key])
    AND j.execution_id = named.execution_id AND j.seq <> 0
-   AND (j.state = 'open' AND %(open_too)s OR j.state = 'failed' AND j.seq >= named.failed_from
-        OR j.seq >= named.all_from)
+   AND (j.state = 'open' AND %(open_too)s AND NOT ({SLEPT})
+        OR j.state = 'failed' AND j.seq >= named.failed_from OR j.seq >= named.all_from)
 RETURNING named.ordinal, j.seq, j.kind, j.name, j.item, j.occurrence
+"""
+
+WHAT_IS_LEFT: Final[LiteralString] = """
+-- journal.rewind_journal: the last entries that are left, and the marks
+SELECT named.ordinal, max(j.seq) AS last_seq,
+       (array_agg(j.value) FILTER (WHERE j.seq = 0))[1] AS mark
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[]) WITH ORDINALITY
+       AS named (partition_key, execution_id, ordinal)
+  JOIN ff.journal j ON j.partition_key = ANY (ARRAY[named.partition_key])
+   AND j.execution_id = named.execution_id AND j.seq >= 0
+ GROUP BY named.ordinal
 """
 
 KEPT_WAITPOINTS: Final[LiteralString] = """
@@ -68,7 +83,7 @@ SELECT named.ordinal, j.seq, j.kind, j.name, j.item, j.occurrence
 """
 
 MARK: Final[LiteralString] = """
--- journal.rewind_journal: the next generation begins
+-- journal.rewind_journal: the mark of the journal
 INSERT INTO ff.journal (
        partition_key, seq, execution_id, attempt_index, started_at_ms, recorded_at_ms, kind, state,
        name, encoding, value)
@@ -118,6 +133,7 @@ class _Bounds(msgspec.Struct, frozen=True):
     ordinal: int
     attempt_index: int
     compensates: bool
+    failed: bool
     has_compensations: bool
     has_waitpoints: bool
     last_done: int | None
@@ -128,11 +144,14 @@ class _Bounds(msgspec.Struct, frozen=True):
     def failed_from(self) -> int | None:
         """The first failed entry that ended the execution, or may have.
 
-        Those after the last one that is done; if there is none, the last one that failed.
+        Those after the last one that is done. If there is none, the last one that failed, unless
+        the execution ended otherwise: then its handler had got over that failure.
         """
         if self.last_failed is None or self.last_done is None:
             return self.last_failed
-        return self.last_done if self.last_failed > self.last_done else self.last_failed
+        if self.last_failed > self.last_done:
+            return self.last_done
+        return self.last_failed if self.failed else None
 
 
 class _Dropped(msgspec.Struct, frozen=True):
@@ -146,6 +165,12 @@ class _Dropped(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return entry_key(self.name, self.item, self.occurrence)
+
+
+class _Left(msgspec.Struct, frozen=True):
+    ordinal: int
+    last_seq: int
+    mark: bytes | None
 
 
 def check_replay_from(from_: object, from_step: str | None) -> None:
@@ -175,12 +200,13 @@ async def rewind_journal(
 ) -> dict[ExecutionId, Rewound]:
     """Each journal has lost what keeps its execution from going on; what, of those that have one.
 
-    From the failure: entries that are open, and those that failed after the last one that is done,
-    or else the last one that failed. From a step: the first entry of that name and all after it.
-    From the start: all entries, and the next generation begins. Signals that only dropped entries
-    had consumed can be consumed again. Compensations that are still in the journal stay armed,
-    unless they were made. Waitpoints that are still in the journal take signals again if the end
-    closed them; those of dropped entries are deleted.
+    From the failure: entries that are open, but for sleeps whose time has passed, and those that
+    failed after the last one that is done; or else, if the execution failed, the last one that
+    failed. The mark lists those of them that come before others that are kept. From a step: the
+    first entry of that name and all after it. From the start: all entries, and the next generation
+    begins. Signals that only dropped entries had consumed can be consumed again. Compensations that
+    are still in the journal stay armed, unless they were made. Waitpoints that are still in the
+    journal take signals again if the end closed them; those of dropped entries are deleted.
 
     The caller holds the locks of `lock_executions`, and no worker holds the executions. Raises
     `SerializationConflict` if a journal has no such step; see `find_step`.
@@ -208,6 +234,8 @@ async def rewind_journal(
         dropped[entry.ordinal - 1].append(entry)
     await _reopen_waitpoints(conn, named, rows, [entry for some in dropped for entry in some])
     generations = await _begin_generations(conn, named, rows) if anew else {}
+    if from_step is None and not anew:
+        await _mark_gaps(conn, named, rows, dropped)
     await _arm_as_kept(conn, armed)
     return {
         each: Rewound(
@@ -254,6 +282,39 @@ async def _reopen_waitpoints(
     )
 
 
+async def _mark_gaps(
+    conn: Connection,
+    executions: Sequence[ExecutionId],
+    rows: Sequence[_Bounds],
+    dropped: Sequence[Sequence[_Dropped]],
+) -> None:
+    """The marks list the dropped calls that come before others that are kept."""
+    cut = [place for place, entries in enumerate(dropped) if entries]
+    if not cut:
+        return
+    marks: dict[int, Mark] = {}
+    for row in await fetch_all(
+        conn, WHAT_IS_LEFT, _Left, **id_columns([executions[place] for place in cut])
+    ):
+        place, mark = cut[row.ordinal - 1], Mark.decode(row.mark)
+        gaps = [
+            (entry.name, entry.item, entry.occurrence)
+            for entry in dropped[place]
+            if 0 < entry.seq < row.last_seq
+        ]
+        if gaps:
+            again = tuple(sorted({*mark.again, *gaps}))
+            marks[place] = Mark(mark.generation, again)
+    if marks:
+        await execute(
+            conn,
+            MARK,
+            attempt_index=[rows[place].attempt_index for place in marks],
+            value=[mark.encode() for mark in marks.values()],
+            **id_columns([executions[place] for place in marks]),
+        )
+
+
 async def _begin_generations(
     conn: Connection, executions: Sequence[ExecutionId], rows: Sequence[_Bounds]
 ) -> dict[ExecutionId, int]:
@@ -263,7 +324,7 @@ async def _begin_generations(
         conn,
         MARK,
         attempt_index=[row.attempt_index for row in rows],
-        value=[mark_value(generation) for generation in generations.values()],
+        value=[Mark(generation).encode() for generation in generations.values()],
         **id_columns(executions),
     )
     return generations

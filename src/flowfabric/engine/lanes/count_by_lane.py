@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.instants import instant
+from flowfabric.engine.lanes.lane_version import lane_version
+from flowfabric.instants import epoch_ms, instant
 from flowfabric.states import LaneState
 
 # The queue can be long: its index alone is read, in order, and nothing is computed for a row. The
@@ -19,7 +21,7 @@ WITH queued AS (      -- by route first: there are few routes
     SELECT route_id, count(*) AS waiting, min(created_at_ms) AS oldest_ms
       FROM ff.ready GROUP BY route_id
 ), other AS (         -- executions that are delayed, run, or are blocked
-    SELECT route_id, public_state, eligibility_state FROM ff.exec_core
+    SELECT route_id, lifecycle_phase, eligibility_state FROM ff.exec_core
      WHERE delay_until_ms IS NOT NULL
      UNION ALL
     SELECT e.route_id, 'active', 'not_applicable'
@@ -28,7 +30,7 @@ WITH queued AS (      -- by route first: there are few routes
             WHERE (e.partition_key, e.execution_id) = (l.partition_key, l.execution_id)
            OFFSET 0) AS e
      UNION ALL
-    SELECT route_id, public_state, eligibility_state FROM ff.exec_core
+    SELECT route_id, lifecycle_phase, eligibility_state FROM ff.exec_core
      WHERE exceptional_state IN ('suspended', 'blocked_by_dependencies', 'blocked_by_budget',
                'blocked_by_quota', 'blocked_by_route', 'blocked_by_lane_state',
                'blocked_by_operator', 'paused_by_flow_cancel')
@@ -38,11 +40,11 @@ WITH queued AS (      -- by route first: there are few routes
       FROM queued
      UNION ALL
     SELECT route_id, 0,
-           count(*) FILTER (WHERE public_state = 'delayed'),
-           count(*) FILTER (WHERE public_state = 'active'),
-           count(*) FILTER (WHERE public_state = 'suspended'),
-           count(*) FILTER (WHERE public_state = 'waiting_children'),
-           count(*) FILTER (WHERE public_state = 'rate_limited'),
+           count(*) FILTER (WHERE eligibility_state = 'not_eligible_until_time'),
+           count(*) FILTER (WHERE lifecycle_phase = 'active'),
+           count(*) FILTER (WHERE lifecycle_phase = 'suspended'),
+           count(*) FILTER (WHERE eligibility_state = 'blocked_by_dependencies'),
+           count(*) FILTER (WHERE eligibility_state IN ('blocked_by_budget', 'blocked_by_quota')),
            count(*) FILTER (WHERE eligibility_state IN (
                'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')),
            NULL
@@ -56,7 +58,9 @@ SELECT l.lane_id, l.lane_state, l.state_changed_at_ms, l.state_changed_by, l.sta
        coalesce(sum(c.rate_limited), 0)::bigint AS rate_limited,
        coalesce(sum(c.blocked), 0)::bigint AS blocked, min(c.oldest_ms) AS oldest_ms
   FROM ff.lane_registry l
-  LEFT JOIN ff.route r USING (lane_id)
+  LEFT JOIN ff.route r
+    ON r.lane_id = l.lane_id
+   AND (%(namespaces)s::text[] IS NULL OR r.namespace = ANY (%(namespaces)s::text[]))
   LEFT JOIN counted c USING (route_id)
  GROUP BY l.lane_id ORDER BY l.lane_id
 """
@@ -85,6 +89,18 @@ class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
     left: int
     """All of these together: a draining lane is empty once none is left."""
 
+    @property
+    def version(self) -> str:
+        """Changes with the state and the retention; controls take it as `expected_version`."""
+        retention = self.retention
+        return lane_version(
+            self.lane_state,
+            state_changed_at_ms=(
+                None if self.state_changed_at is None else epoch_ms(self.state_changed_at)
+            ),
+            retention_ms=None if retention is None else retention // timedelta(milliseconds=1),
+        )
+
 
 class _Count(msgspec.Struct, frozen=True):
     lane_id: str
@@ -104,9 +120,11 @@ class _Count(msgspec.Struct, frozen=True):
     oldest_ms: int | None
 
 
-async def count_by_lane(conn: Connection) -> list[LaneCount]:
-    """Every lane, with its executions that have not ended by state."""
-    rows = await fetch_all(conn, COUNT_BY_LANE, _Count)
+async def count_by_lane(
+    conn: Connection, *, namespaces: Sequence[str] | None = None
+) -> list[LaneCount]:
+    """Every lane, with its executions that have not ended by state; those of the namespaces."""
+    rows = await fetch_all(conn, COUNT_BY_LANE, _Count, namespaces=namespaces)
     return [
         LaneCount(
             lane_id=row.lane_id,

@@ -8,6 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lanes.lane_version import check_lane_version
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import check_lane
@@ -39,10 +40,12 @@ async def set_lane_retention(
     retention: float | timedelta | None,
     *,
     actor: str = DEFAULT_ACTOR,
+    expected_version: str | None = None,
 ) -> None:
     """Ended executions of the lane are kept for `retention`; `KEEP`: for ever, None: the default.
 
-    An operator event is written. Raises `NotFound`.
+    An operator event is written. Needs a transaction. Raises `NotFound`, and `StaleView` for a lane
+    of another version than the expected.
     """
     check_lane(lane_id)
     check_actor(actor)
@@ -50,6 +53,7 @@ async def set_lane_retention(
     if retention_ms is not None and (retention_ms < 0 or (retention and retention_ms == 0)):
         given = retention.total_seconds() if isinstance(retention, timedelta) else retention
         raise invalid_input("retention", given, "must be 0, or at least a millisecond")
+    await check_lane_version(conn, lane_id, expected_version)
     seen = await fetch_maybe(
         conn, SET_LANE_RETENTION, _Seen, lane_id=lane_id, retention_ms=retention_ms
     )

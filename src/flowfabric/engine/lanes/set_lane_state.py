@@ -7,6 +7,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lanes.lane_version import check_lane_version
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import check_lane, clean_text
@@ -52,16 +53,19 @@ async def set_lane_state(
     *,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_version: str | None = None,
 ) -> LaneChanged:
     """Calls that begin from now on see the lane in this state; a change writes an operator event.
 
     A paused lane accepts executions and starts none. A draining lane accepts none and starts those
     that it has, until it is empty. A disabled lane accepts none and starts none. Running executions
-    may end in every state. Raises `NotFound` for a lane that was never registered or submitted to.
+    may end in every state. Needs a transaction. Raises `NotFound` for a lane that was never
+    registered or submitted to, and `StaleView` for one of another version than the expected.
     """
     check_lane(lane_id)
     check_actor(actor)
     wanted = _lane_state(lane_state)
+    await check_lane_version(conn, lane_id, expected_version)
     seen = await fetch_maybe(
         conn,
         SET_LANE_STATE,

@@ -51,6 +51,7 @@ Called by other packages:
     terminalize                named executions end
     lock_executions            named executions are locked, and read under the lock
     lock_unique_keys           the unique keys of executions are locked
+    visible_executions         which executions are in some namespaces
     lock_members               the members of a flow are locked
     park_members               the members of a cancelled flow are parked
     unmark_members             the members of a flow that is open again are not parked any more

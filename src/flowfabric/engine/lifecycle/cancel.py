@@ -12,11 +12,11 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import (
-    HOLDING,
     AppliedCall,
     SeenExecution,
     answers,
     held_leases,
+    holding,
 )
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, check_is_text, clean_text
@@ -27,7 +27,7 @@ CANCEL: Final[LiteralString] = (
 -- lifecycle.cancel
 """
     + held_leases(arrays="%(reason)s::text[]", names="reason")
-    + HOLDING
+    + holding("reason")
     + end(
         "holding",
         outcome="'cancelled'",

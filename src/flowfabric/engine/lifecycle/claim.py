@@ -39,12 +39,14 @@ WITH looked AS MATERIALIZED (   -- is something queued that is attached to budge
     SELECT * FROM (
            SELECT place, held_back, NULL::text[] AS out_of_budget
              FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
-                               %(capabilities)s::text[], %(limit)s, %(worker_id)s)
+                               %(capabilities)s::text[], %(limit)s, %(worker_id)s,
+                               p_seen => pg_current_snapshot())
             WHERE NOT (SELECT found FROM looked)
             UNION ALL
            SELECT place, held_back, out_of_budget
              FROM ff.claimable_in_budget(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
-                                         %(capabilities)s::text[], %(limit)s, %(worker_id)s, true)
+                                         %(capabilities)s::text[], %(limit)s, %(worker_id)s, true,
+                                         pg_current_snapshot())
             WHERE (SELECT found FROM looked)) AS best
      WHERE (SELECT CASE WHEN %(is_alone)s::boolean     -- once, and not if nothing is found
                         THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''

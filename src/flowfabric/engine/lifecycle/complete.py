@@ -12,11 +12,11 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import (
-    HOLDING,
     AppliedCall,
     SeenExecution,
     answers,
     held_leases,
+    holding,
 )
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import ExecutionId, clean_text
@@ -29,7 +29,7 @@ COMPLETE: Final[LiteralString] = (
         arrays="%(result)s::bytea[], %(result_encoding)s::text[]",
         names="given_result, given_encoding",
     )
-    + HOLDING
+    + holding("given_result, given_encoding")
     + end(
         "holding",
         outcome="'success'",

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HOLDING, AppliedCall, answers, held_leases
+from flowfabric.engine.lifecycle.sql.entries import recorded
+from flowfabric.engine.lifecycle.sql.fence import AppliedCall, answers, held_leases, holding
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import ExecutionId, clean_text
 from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.policy import milliseconds
 
-DELAY: Final[LiteralString] = (
-    """
--- lifecycle.delay
-"""
-    + held_leases(
+DELAYED: Final[LiteralString] = (
+    held_leases(
         arrays="%(until_ms)s::bigint[], %(wait_ms)s::bigint[], %(detail)s::text[]",
         names="given_ms, wait_ms, given_detail",
     )
-    + HOLDING
+    + holding("given_ms, wait_ms, given_detail")
     + requeue(
         "holding",
         until_ms="coalesce(given_ms, ff.now_ms() + wait_ms)",
@@ -37,6 +35,25 @@ DELAY: Final[LiteralString] = (
         lease_reason="'delay'",
         by_holder=True,
     )
+)
+"""The CTEs that delay the executions whose leases are held; `requeued` are these."""
+
+DELAY: Final[LiteralString] = (
+    """
+-- lifecycle.delay
+"""
+    + DELAYED
+    + """
+SELECT ordinal FROM requeued
+"""
+)
+
+DELAY_AND_RECORD: Final[LiteralString] = (
+    """
+-- lifecycle.delay_and_record
+"""
+    + DELAYED
+    + recorded("requeued")
     + """
 SELECT ordinal FROM requeued
 """
@@ -79,21 +96,39 @@ async def delay(conn: Connection, requests: Sequence[DelayRequest]) -> list[Dela
 
     An instant in the past delays the execution until the next sweep promotes it.
     """
-    leases = [request.lease for request in requests]
-    requeued = await fetch_all(
-        conn,
-        DELAY,
-        AppliedCall,
-        until_ms=[
+    requeued = await fetch_all(conn, DELAY, AppliedCall, **_columns(requests))
+    return await _answers(conn, requests, requeued)
+
+
+async def delay_and_record(
+    conn: Connection, requests: Sequence[DelayRequest], entries: Mapping[str, Any]
+) -> list[Delayed | Refusal]:
+    """As `delay`; the entries of those that are delayed are in their journals.
+
+    `entries` are array parameters, in which each names its request by number (`caller`, from 1).
+    """
+    columns = _columns(requests)
+    requeued = await fetch_all(conn, DELAY_AND_RECORD, AppliedCall, **entries, **columns)
+    return await _answers(conn, requests, requeued)
+
+
+def _columns(requests: Sequence[DelayRequest]) -> dict[str, Any]:
+    return {
+        "until_ms": [
             None if request.delay_until is None else epoch_ms(request.delay_until)
             for request in requests
         ],
-        wait_ms=[
+        "wait_ms": [
             None if request.delay is None else milliseconds(request.delay) for request in requests
         ],
-        detail=[request.detail for request in requests],
-        **fence_columns(leases),
-    )
+        "detail": [request.detail for request in requests],
+    } | fence_columns([request.lease for request in requests])
+
+
+async def _answers(
+    conn: Connection, requests: Sequence[DelayRequest], requeued: Sequence[AppliedCall]
+) -> list[Delayed | Refusal]:
+    leases = [request.lease for request in requests]
     return await answers(conn, leases, [row.ordinal for row in requeued], done=_done)
 
 

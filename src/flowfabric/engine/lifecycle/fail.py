@@ -13,10 +13,10 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import (
-    HOLDING,
     SeenExecution,
     answers,
     held_leases,
+    holding,
     locked_if_mixed,
 )
 from flowfabric.engine.lifecycle.sql.requeue import requeue
@@ -36,7 +36,7 @@ FAIL: Final[LiteralString] = (
                          %(retry_after_ms)s::bigint[]""",
         names="reason, category, class, detail, retry_after_ms",
     )
-    + HOLDING
+    + holding("reason, category, class, detail, retry_after_ms")
     + """, evaluated AS (      -- each lease once, with what its policy says of its first failure
     SELECT DISTINCT ON (holding.partition_key, holding.execution_id) holding.*,
            coalesce(holding.retry_after_ms,

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.visible_executions import VISIBLE
 from flowfabric.ids import ExecutionId, attempt_id, id_columns
 
 LOCK_EXECUTIONS: Final[LiteralString] = """
@@ -16,6 +17,15 @@ LOCK_EXECUTIONS: Final[LiteralString] = """
 SELECT partition_key, execution_id
   FROM ff.lock_executions(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                           %(pass_over_locked)s, %(with_leases)s)
+"""
+
+# A row of another namespace is not even waited for: its holder would be told by the time.
+LOCK_VISIBLE: Final[LiteralString] = f"""
+-- lifecycle.lock_executions: of these namespaces only
+WITH visible AS (
+    SELECT array_agg(e.partition_key) AS partitions, array_agg(e.execution_id) AS ids{VISIBLE})
+SELECT locked.partition_key, locked.execution_id
+  FROM visible, ff.lock_executions(visible.partitions, visible.ids) AS locked
 """
 
 READ_LOCKED: Final[LiteralString] = """
@@ -118,13 +128,30 @@ async def lock_executions(
     return [ExecutionId(row.partition_key, row.execution_id) for row in rows]
 
 
+async def lock_visible(
+    conn: Connection, executions: Sequence[ExecutionId], namespaces: Sequence[str]
+) -> list[ExecutionId]:
+    """As `lock_executions`, for those of the executions that are in one of the namespaces."""
+    rows = await fetch_all(
+        conn, LOCK_VISIBLE, _Locked, namespaces=list(namespaces), **id_columns(executions)
+    )
+    return [ExecutionId(row.partition_key, row.execution_id) for row in rows]
+
+
 async def lock_and_read(
-    conn: Connection, executions: Sequence[ExecutionId]
+    conn: Connection,
+    executions: Sequence[ExecutionId],
+    *,
+    namespaces: Sequence[str] | None = None,
 ) -> dict[ExecutionId, LockedExecution]:
     """The executions are locked; each row as it is under its lock, without those that are gone.
 
-    An execution that was created after the others were locked is not locked, and left out.
+    An execution that was created after the others were locked is not locked, and left out. So is
+    one that is in none of the namespaces, if these are given.
     """
-    locked = await lock_executions(conn, executions)
+    if namespaces is None:
+        locked = await lock_executions(conn, executions)
+    else:
+        locked = await lock_visible(conn, executions, namespaces)
     rows = await fetch_all(conn, READ_LOCKED, LockedExecution, **id_columns(locked))
     return {row.id: row for row in rows}

@@ -10,10 +10,10 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.fence import (
-    HOLDING,
     SeenExecution,
     answers,
     held_leases,
+    holding,
 )
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
@@ -28,7 +28,7 @@ MOVE_TO_SUSPENDED: Final[LiteralString] = (
         arrays="%(blocking_reason)s::text[], %(detail)s::text[]",
         names="given_reason, given_detail",
     )
-    + HOLDING
+    + holding("given_reason, given_detail")
     + requeue(
         "holding",
         waiting_for="given_reason",

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.audit import audit
+from flowfabric.audit import acting_reason, audit
 from flowfabric.db.rows import Connection, execute
 from flowfabric.ids import ExecutionId, check_text, clean_text
 from flowfabric.states import OperatorEventType
@@ -45,7 +45,7 @@ async def operator_event(
 
     `details` hold the facts, those of before as `old_…`.
     """
-    why = None if reason is None else clean_text(reason)
+    why = _why(reason)
     await execute(
         conn,
         OPERATOR_EVENTS,
@@ -72,7 +72,7 @@ async def system_events(
     """One event about the whole system for each of the facts, which are its details."""
     if not facts:
         return
-    why = None if reason is None else clean_text(reason)
+    why = _why(reason)
     await execute(
         conn,
         OPERATOR_EVENTS,
@@ -98,7 +98,7 @@ async def operator_events(
     """One event for each changed execution, in the order given, with its own facts as details."""
     if not changed:
         return
-    why = None if reason is None else clean_text(reason)
+    why = _why(reason)
     await execute(
         conn,
         OPERATOR_EVENTS,
@@ -112,6 +112,12 @@ async def operator_events(
     )
     for each in changed:
         audit(event_type.value, actor=actor, reason=why, execution_id=str(each))
+
+
+def _why(reason: str | None) -> str | None:
+    """The reason that was given to the operation, else by the person who acts."""
+    given = acting_reason() if reason is None else reason
+    return None if given is None else clean_text(given)
 
 
 def _json(details: Mapping[str, Any]) -> str:

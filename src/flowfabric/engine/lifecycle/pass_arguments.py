@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_all
+from flowfabric.engine.lifecycle.sql.submitted import SUBMITTED_KEPT
 from flowfabric.ids import ExecutionId
 
 ARGUMENTS_READ: Final[LiteralString] = """
@@ -29,13 +30,19 @@ SELECT pairs.ordinal, pairs.partition_key, pairs.target, a.result,
  ORDER BY pairs.ordinal
 """
 
-ARGUMENTS_WRITTEN: Final[LiteralString] = """
+ARGUMENTS_WRITTEN: Final[LiteralString] = (
+    """
 -- lifecycle.pass_arguments
-UPDATE ff.exec_body b SET payload = given.payload
+UPDATE ff.exec_body b
+   SET payload = given.payload,
+           """
+    + SUBMITTED_KEPT
+    + """
   FROM unnest(%(partition_key)s::smallint[], %(target)s::uuid[], %(payload)s::bytea[])
        AS given (partition_key, target, payload)
  WHERE (b.partition_key, b.execution_id) = (given.partition_key, given.target)
 """
+)
 
 
 class _Codec(msgspec.Struct, frozen=True):

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.engine.lifecycle.sql.submitted import SUBMITTED_KEPT
 from flowfabric.ids import ExecutionId
 
-RESULTS_PASSED: Final[LiteralString] = """
+RESULTS_PASSED: Final[LiteralString] = (
+    """
 -- lifecycle.pass_results
 WITH passed AS (      -- results, for targets that are runnable; of several the last counts
     SELECT DISTINCT ON (pairs.partition_key, pairs.target) pairs.partition_key, pairs.target,
@@ -28,13 +30,17 @@ WITH passed AS (      -- results, for targets that are runnable; of several the 
      ORDER BY pairs.partition_key, pairs.target, pairs.ordinal DESC
 ), written AS (
     UPDATE ff.exec_body b
-       SET payload = passed.result, payload_encoding = passed.result_encoding
+       SET payload = passed.result, payload_encoding = passed.result_encoding,
+           """
+    + SUBMITTED_KEPT
+    + """
       FROM passed
      WHERE (b.partition_key, b.execution_id) = (passed.partition_key, passed.target)
  RETURNING 1
 )
 SELECT count(*) AS moved FROM written
 """
+)
 
 
 async def pass_results(conn: Connection, pairs: Sequence[tuple[ExecutionId, ExecutionId]]) -> int:

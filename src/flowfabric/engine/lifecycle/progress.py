@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HOLDING, AppliedCall, answers, held_leases
+from flowfabric.engine.lifecycle.sql.fence import AppliedCall, answers, held_leases, holding
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import check_is_text, clean_text
 
@@ -15,7 +15,7 @@ PROGRESS: Final[LiteralString] = (
 -- lifecycle.progress
 """
     + held_leases()
-    + HOLDING
+    + holding()
     + """
     UPDATE ff.exec_core e
        SET progress_pct = coalesce(%(percent)s::smallint, e.progress_pct),

@@ -37,7 +37,8 @@ WITH named AS (
     + """
  RETURNING delayed.delay_until_ms AS old_delay_until_ms, e.partition_key, e.execution_id,
            e.route_id, e.priority, e.created_at_ms, e.deadline_at_ms, e.quota_key_id,
-           e.budget_ids, e.eligibility_state, e.public_state
+           e.budget_ids, e.eligibility_state,
+           CASE WHEN e.resume_pending THEN 'resumable' ELSE 'waiting' END AS public_state
 )"""
     + queued("promoted")
     + f"""

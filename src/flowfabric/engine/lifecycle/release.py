@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HOLDING, AppliedCall, answers, held_leases
+from flowfabric.engine.lifecycle.sql.fence import AppliedCall, answers, held_leases, holding
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
@@ -19,7 +19,7 @@ RELEASE: Final[LiteralString] = (
 -- lifecycle.release
 """
     + held_leases()
-    + HOLDING
+    + holding()
     + requeue(
         "holding",
         attempt_outcome="'lease_revoked'",

@@ -18,10 +18,10 @@ from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.by_key import execution_row
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import (
-    HOLDING,
     SeenExecution,
     answers,
     held_leases,
+    holding,
     locked_if_mixed,
 )
 from flowfabric.engine.lifecycle.sql.requeue import requeue
@@ -42,7 +42,7 @@ RELEASE_AFTER_TROUBLE: Final[LiteralString] = (
 -- lifecycle.release_after_trouble
 """
     + held_leases(arrays="%(reason)s::text[]", names="reason")
-    + HOLDING
+    + holding("reason")
     + """, evaluated AS (      -- each with its delay, and whether it was released too often
     SELECT holding.*, e.infra_release_count,
            e.infra_release_count >= %(max_releases)s AS over_bound,

@@ -30,7 +30,9 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(waits)s::boolean[]) AS named (partition_key, execution_id, waits)
 ), seen AS (          -- the locked rows, and the instant that each deadline was counted from
-    SELECT e.partition_key, e.execution_id, named.waits, e.public_state, e.failure_reason,
+    SELECT e.partition_key, e.execution_id, named.waits, e.failure_reason,
+           CASE e.terminal_outcome WHEN 'success' THEN 'completed' ELSE e.terminal_outcome END
+               AS public_state,
            e.cancellation_reason, e.deadline_at_ms,
            coalesce((SELECT max(o.occurred_at_ms) FROM ff.operator_event o
                       WHERE o.execution_id = e.execution_id AND o.partition_key = e.partition_key
@@ -64,8 +66,8 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
     + execution_row("seen.partition_key", "seen.execution_id")
     + """
  RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.priority,
-           e.created_at_ms, e.eligibility_state, e.public_state, e.deadline_at_ms, e.quota_key_id,
-           e.budget_ids,
+           e.created_at_ms, e.eligibility_state, e.deadline_at_ms, e.quota_key_id, e.budget_ids,
+           CASE WHEN seen.waits THEN 'waiting_children' ELSE 'waiting' END AS public_state,
            e.replay_count, seen.waits, seen.public_state AS old_public_state,
            seen.failure_reason, seen.cancellation_reason,
            seen.deadline_at_ms AS old_deadline_at_ms

@@ -8,14 +8,16 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.sql.by_key import open_waitpoints
 from flowfabric.engine.lifecycle.sql.fence import (
-    HOLDING,
     AppliedCall,
     SeenExecution,
     answers,
     held_leases,
+    holding,
 )
 from flowfabric.engine.lifecycle.sql.requeue import requeue
+from flowfabric.engine.lifecycle.sql.submitted import SUBMITTED_KEPT
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
 from flowfabric.states import AttemptState, LifecyclePhase
@@ -28,7 +30,7 @@ RESTART_ATTEMPT: Final[LiteralString] = (
 -- lifecycle.restart_attempt
 """
     + held_leases()
-    + HOLDING
+    + holding()
     + requeue(
         "holding",
         attempt_outcome="'restarted'",
@@ -40,7 +42,11 @@ RESTART_ATTEMPT: Final[LiteralString] = (
         by_holder=True,
     )
     + """, body_replaced AS (
-    UPDATE ff.exec_body b SET payload = %(payload)s, payload_encoding = %(payload_encoding)s
+    UPDATE ff.exec_body b
+       SET payload = %(payload)s, payload_encoding = %(payload_encoding)s,
+           """
+    + SUBMITTED_KEPT
+    + """
       FROM requeued
      WHERE b.partition_key = ANY (ARRAY[requeued.partition_key])
        AND b.execution_id = requeued.execution_id
@@ -49,6 +55,13 @@ RESTART_ATTEMPT: Final[LiteralString] = (
      WHERE a.partition_key = ANY (ARRAY[requeued.partition_key])
        AND a.execution_id = requeued.execution_id
        AND a.attempt_index <= requeued.attempt_index - %(kept)s
+), waitpoints_closed AS (   -- no later call of the handler can wait for them
+    UPDATE ff.waitpoint_pending w
+       SET state = 'closed', closed_at_ms = ff.now_ms(), close_reason = 'restarted'
+      FROM requeued
+     WHERE """
+    + open_waitpoints("requeued.partition_key", "requeued.execution_id")
+    + """
 )
 SELECT ordinal FROM requeued
 """
@@ -67,6 +80,7 @@ async def restart_attempt(
 ) -> RestartedAttempt | Refusal:
     """End the attempt as `restarted`; the next one begins with `payload` and fresh retries.
 
+    Its waitpoints are closed: an outsider who comes late with a token hears so.
     A call that the same holder repeats after a lost answer gets the first answer again.
     """
     rows = await fetch_all(

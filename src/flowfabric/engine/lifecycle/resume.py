@@ -51,8 +51,9 @@ WITH named AS (
        AND e.lifecycle_phase = 'suspended'
  RETURNING named.closer, named.satisfiers, e.partition_key, e.execution_id, e.route_id, e.tags,
            e.priority, e.created_at_ms, e.deadline_at_ms, e.quota_key_id, e.budget_ids,
-           e.eligibility_state,
-           e.public_state, e.resume_pending
+           e.eligibility_state, e.resume_pending,
+           CASE e.eligibility_state WHEN 'blocked_by_operator' THEN 'waiting'
+                WHEN 'not_eligible_until_time' THEN 'delayed' ELSE 'resumable' END AS public_state
 )"""
     + queued("resumed")
     + """, suspension_closed AS (

@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.lock_executions import id_columns
-from flowfabric.ids import ExecutionId
+from flowfabric.engine.lifecycle.lock_executions import lock_executions, lock_visible
+from flowfabric.ids import ExecutionId, id_columns
 
 TAG: Final[LiteralString] = """
 -- lifecycle.tag
@@ -55,13 +55,23 @@ class _Tagged(msgspec.Struct, frozen=True):
 
 
 async def tag(
-    conn: Connection, executions: Sequence[ExecutionId], *, key: str, value: str
+    conn: Connection,
+    executions: Sequence[ExecutionId],
+    *,
+    key: str,
+    value: str,
+    namespaces: Sequence[str] | None = None,
 ) -> dict[ExecutionId, TagChange]:
     """The tag has this value, whatever it had, on each execution that had room for it.
 
-    Executions that do not exist are left out.
+    Executions that do not exist, or are in none of the namespaces, are left out. A claim comes
+    before or after: its event has the tag if the event of the change has no lease.
     """
-    rows = await fetch_all(conn, TAG, _Tagged, key=key, value=value, **id_columns(executions))
+    if namespaces is None:
+        locked = await lock_executions(conn, executions)
+    else:
+        locked = await lock_visible(conn, executions, namespaces)
+    rows = await fetch_all(conn, TAG, _Tagged, key=key, value=value, **id_columns(locked))
     return {
         ExecutionId(row.partition_key, row.execution_id): TagChange(row.tagged, row.old_value)
         for row in rows

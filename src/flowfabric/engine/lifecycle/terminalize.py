@@ -72,6 +72,7 @@ async def terminalize(
     outcome: TerminalOutcome,
     reason: str | None = None,
     category: str | None = None,
+    cancellation_reason: str | None = None,
     by: str | None = None,
     result: bytes | None = None,
     result_encoding: str | None = None,
@@ -80,7 +81,9 @@ async def terminalize(
 ) -> set[ExecutionId]:
     """End every execution that has not ended, also one that is leased; those that this call ended.
 
-    The caller has locked them by `lock_executions`. Their leases and grants are void at once.
+    The caller has locked them by `lock_executions`. Their leases and grants are void at once. The
+    `reason` is that of a failure, or of a cancellation if the outcome is one; `cancellation_reason`
+    is stored beside it, whatever the outcome.
     Executions that had ended stay as they are. A `result` is kept with the attempt that runs. A
     suspension and waitpoints are closed, with `close_reason` or the outcome as their reason.
     """
@@ -98,7 +101,7 @@ async def terminalize(
         lease_reason=None if lease_reason is None else lease_reason.value,
         failure_reason=None if cancelled else why,
         failure_category=None if cancelled else category,
-        cancellation_reason=why if cancelled else None,
+        cancellation_reason=cancellation_reason or (why if cancelled else None),
         cancelled_by=by if cancelled else None,
         close_reason=close_reason or outcome.value,
         **id_columns(executions),

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HOLDING, SeenExecution, answers
+from flowfabric.engine.lifecycle.sql.fence import SeenExecution, answers, holding
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, GroupId
@@ -40,7 +40,7 @@ WITH asked AS (       -- the leases that the callers pass
 ), held AS (
     SELECT asked.*, decided.group_state FROM asked LEFT JOIN decided USING (ordinal)
 )"""
-    + HOLDING
+    + holding("group_state")
     + requeue(
         "holding",
         where="group_state = 'pending'",

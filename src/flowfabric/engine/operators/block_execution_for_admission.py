@@ -51,6 +51,7 @@ async def block_execution_for_admission(
     detail: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Blocked:
     """The execution is held back for `reason`; an operator's pause leaves an event.
 
@@ -66,6 +67,7 @@ async def block_execution_for_admission(
             detail=detail,
             actor=actor,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -78,6 +80,7 @@ async def block_executions_for_admission(
     detail: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Blocked | EngineError]:
     """As `block_execution_for_admission` for at most 1,000 executions, with refusals as answers.
 
@@ -107,7 +110,12 @@ async def block_executions_for_admission(
         return {each: Blocked(execution_id=each, eligibility_state=eligibility) for each in blocked}
 
     return await control(
-        conn, executions, decide=_refusal, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=_refusal,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )
 
 

@@ -65,6 +65,7 @@ async def cancel_execution(
     lease_id: UUID | None = None,
     attempt_id: UUID | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Cancelled:
     """The execution has ended as cancelled, in whatever state it was; needs a transaction.
 
@@ -83,6 +84,7 @@ async def cancel_execution(
             lease_id=lease_id,
             attempt_id=attempt_id,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -98,6 +100,7 @@ async def cancel_executions(
     lease_id: UUID | None = None,
     attempt_id: UUID | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Cancelled | EngineError]:
     """As `cancel_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -123,7 +126,12 @@ async def cancel_executions(
 
     by = _Source(source, lease_epoch, lease_id, attempt_id)
     return await control(
-        conn, executions, decide=by.decide, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=by.decide,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )
 
 

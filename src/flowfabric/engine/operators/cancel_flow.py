@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -47,6 +48,8 @@ async def cancel_flow(
     grace: float | timedelta = DEFAULT_GRACE,
     requester: str = "operator",
     wait: float | timedelta | None = MAX_WAIT,
+    expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The flow is cancelled, and the members that its policy ends have ended.
@@ -78,6 +81,8 @@ async def cancel_flow(
                     grace=grace,
                     requester=requester,
                     end_at_once=0 if wait is None else END_AT_ONCE,
+                    expected_last_mutation_at=expected_last_mutation_at,
+                    namespaces=namespaces,
                     partitions=partitions,
                 ),
             )

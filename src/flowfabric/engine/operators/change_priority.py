@@ -33,6 +33,7 @@ async def change_priority(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> PriorityChanged:
     """The execution is claimed by its new priority, clamped to 0 … 9000; needs a transaction.
 
@@ -47,6 +48,7 @@ async def change_priority(
             actor=actor,
             reason=reason,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -59,6 +61,7 @@ async def change_priorities(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[PriorityChanged | EngineError]:
     """As `change_priority` for at most 1,000 executions, with what that raises as answers.
 
@@ -86,7 +89,12 @@ async def change_priorities(
         }
 
     return await control(
-        conn, executions, decide=_refusal, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=_refusal,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )
 
 

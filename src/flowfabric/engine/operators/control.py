@@ -37,10 +37,12 @@ async def control(
     decide: Decide[A],
     change: Change[A],
     seen_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[A | EngineError]:
     """One answer for each execution, in the order given; a refusal is an answer like any other.
 
-    An execution that has changed after `seen_at` is answered by `StaleView`.
+    An execution that has changed after `seen_at` is answered by `StaleView`, and one that is in
+    none of the `namespaces`, if these are given, like one that does not exist.
     An execution that is named twice is changed once and answered twice. The rows are locked in one
     order before they are read, so that every decision holds until the transaction ends; needs a
     transaction. Raises `ValidationError(invalid_input)` for more than 1,000 executions.
@@ -50,7 +52,7 @@ async def control(
     named = each_once(executions)
     if not named:
         return []
-    locked = await lock_and_read(conn, named)
+    locked = await lock_and_read(conn, named, namespaces=namespaces)
     answers: dict[ExecutionId, A | EngineError] = {}
     changing: list[LockedExecution] = []
     for each in named:
@@ -75,7 +77,7 @@ def stale_view(seen: LockedExecution, seen_at: datetime | None) -> StaleView | N
     """
     if seen_at is None or seen.changed_at_ms <= epoch_ms(seen_at):
         return None
-    return StaleView(seen.id, seen_at=seen_at, changed_at=instant(seen.changed_at_ms))
+    return StaleView("execution", seen.id, seen_at=seen_at, changed_at=instant(seen.changed_at_ms))
 
 
 def only(answers: Sequence[A | EngineError]) -> A:

@@ -88,6 +88,7 @@ async def override_end(
     result: bytes | None = None,
     result_encoding: str | None = None,
     seen_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[A | EngineError]:
     """End executions in place of their workers; the answer of each, and whether it is repeated.
 
@@ -111,7 +112,12 @@ async def override_end(
         return {each.id: answer(each.id, False) for each in changing}
 
     answers = await control(
-        conn, executions, decide=override_refusal, change=change, seen_at=seen_at
+        conn,
+        executions,
+        decide=override_refusal,
+        change=change,
+        seen_at=seen_at,
+        namespaces=namespaces,
     )
     ended_before = await _ended_before(conn, answers, event_type)
     return [

@@ -24,6 +24,7 @@ async def override_complete(
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Completed:
     """The execution has ended with success and this result, without a fence; needs a transaction.
 
@@ -41,6 +42,7 @@ async def override_complete(
             reason=reason,
             actor=actor,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -54,6 +56,7 @@ async def override_completes(
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Completed | EngineError]:
     """As `override_complete` for at most 1,000 executions, with what that raises as answers.
 
@@ -72,4 +75,5 @@ async def override_completes(
         result=result,
         result_encoding=encoding,
         seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )

@@ -28,6 +28,7 @@ async def override_delay(
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Delayed:
     """The attempt is interrupted until `delay_until`, or for `delay`; needs a transaction.
 
@@ -46,6 +47,7 @@ async def override_delay(
             reason=reason,
             actor=actor,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -59,6 +61,7 @@ async def override_delays(
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Delayed | EngineError]:
     """As `override_delay` for at most 1,000 executions, with what that raises as answers.
 
@@ -89,5 +92,10 @@ async def override_delays(
         return {each.id: Delayed(execution_id=each.id) for each in changing}
 
     return await control(
-        conn, executions, decide=override_refusal, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=override_refusal,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )

@@ -23,6 +23,7 @@ async def override_fail(
     reason: str,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> TerminalFailed:
     """The execution has failed for this reason, without a fence or a retry; needs a transaction.
 
@@ -38,6 +39,7 @@ async def override_fail(
             reason=reason,
             actor=actor,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -49,6 +51,7 @@ async def override_fails(
     reason: str,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[TerminalFailed | EngineError]:
     """As `override_fail` for at most 1,000 executions, with what that raises as answers.
 
@@ -66,4 +69,5 @@ async def override_fails(
         failure_reason=reason,
         failure_category=OPERATOR,
         seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )

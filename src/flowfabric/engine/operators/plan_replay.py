@@ -26,6 +26,7 @@ FLOW: Final[LiteralString] = """
 -- operators.plan_replay: the flow
 SELECT public_flow_state FROM ff.flow_core
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
+   AND (%(namespaces)s::text[] IS NULL OR namespace = ANY (%(namespaces)s::text[]))
 """
 
 UNSUCCESSFUL: Final[LiteralString] = """
@@ -133,10 +134,19 @@ class _Unsuccessful(msgspec.Struct, frozen=True):
         )
 
 
-async def plan_replay(conn: Connection, partition_key: int, flow_id: UUID) -> ReplayPlan:
-    """The plan for the flow as it is now; raises `NotFound(flow)`. Nothing is locked."""
+async def plan_replay(
+    conn: Connection,
+    partition_key: int,
+    flow_id: UUID,
+    *,
+    namespaces: Sequence[str] | None = None,
+) -> ReplayPlan:
+    """The plan for the flow as it is now; nothing is locked.
+
+    Raises `NotFound(flow)`, also for one in none of the namespaces.
+    """
     where = {"partition_key": partition_key, "flow_id": flow_id}
-    flow = await fetch_maybe(conn, FLOW, _Flow, **where)
+    flow = await fetch_maybe(conn, FLOW, _Flow, namespaces=namespaces, **where)
     if flow is None:
         raise NotFound("flow", flow_id)
     found = await fetch_all(conn, UNSUCCESSFUL, _Unsuccessful, **where)

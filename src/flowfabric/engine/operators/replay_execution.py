@@ -29,6 +29,7 @@ from flowfabric.engine.lifecycle.lock_executions import (
 from flowfabric.engine.lifecycle.lock_unique_keys import lock_unique_keys
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor
 from flowfabric.engine.lifecycle.restart import restart_refusal
+from flowfabric.engine.lifecycle.visible_executions import visible_executions
 from flowfabric.engine.operators.control import control, each_once, only
 from flowfabric.engine.operators.restart_members import By, restart_members
 from flowfabric.errors import EngineError, FlowAlreadyTerminal, NotFound
@@ -96,6 +97,7 @@ async def replay_execution(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Replayed:
     """The execution is claimable again, with fresh retries and its last attempt made anew.
 
@@ -126,6 +128,7 @@ async def replay_execution(
             actor=actor,
             reason=reason,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -140,6 +143,7 @@ async def replay_executions(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Replayed | EngineError]:
     """As `replay_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -148,8 +152,9 @@ async def replay_executions(
     by = By(check_actor(actor), reason)
     check_replay_from(from_, from_step)
     named = each_once(executions)
+    named = await visible_executions(conn, named, namespaces)
     if not named:
-        return []
+        return [NotFound("execution", each) for each in executions]
     await lock_unique_keys(conn, named)
     locked = await _lock(conn, named, downstream=downstream)
     having = None if from_step is None else await find_step(conn, named, from_step)
@@ -182,7 +187,12 @@ async def replay_executions(
         }
 
     return await control(
-        conn, executions, decide=decide, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=decide,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )
 
 

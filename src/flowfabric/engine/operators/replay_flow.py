@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -12,8 +13,10 @@ import msgspec
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import run, transact
+from flowfabric.engine.flows.lock_as_seen import lock_as_seen
 from flowfabric.engine.flows.lock_flows import lock_flows
 from flowfabric.engine.flows.reopen_flow import WasFlow, reopen_flow
+from flowfabric.engine.flows.touch_flow import touch_flow
 from flowfabric.engine.joins.lock_joins import lock_joins
 from flowfabric.engine.joins.member_joins import RunsAgain, can_run_again, member_joins
 from flowfabric.engine.journal.rewind_journal import rewind_journal
@@ -63,6 +66,8 @@ async def replay_flow(
     preview: bool = False,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
     partitions: int = 256,
 ) -> ReplayedFlow:
     """The members that keep the flow from being completed run again, in the order of the graph.
@@ -76,12 +81,17 @@ async def replay_flow(
     A flow of up to 1,000 such members is one transaction; others take a transaction for each 1,000,
     and a call that was interrupted is finished by the next. A repeated call finds nothing to do.
     With `preview` nothing changes. Raises `NotFound(flow)`, `ValidationError` for an actor that
-    cannot be, and `FlowAlreadyTerminal` while a cancel of the flow has members to end, or if the
-    flow is cancelled meanwhile.
+    cannot be, `StaleView` for a flow that has changed after `expected_last_mutation_at`, and
+    `FlowAlreadyTerminal` while a cancel of the flow has members to end, or if the flow is cancelled
+    meanwhile.
     """
     flow = _Flow(uuid_partition(flow_id, partitions), flow_id, By(check_actor(actor), reason))
     plan, done = await transact(
-        pool, "replay_flow", lambda conn: _begin(conn, flow, preview=preview)
+        pool,
+        "replay_flow",
+        lambda conn: _begin(
+            conn, flow, preview=preview, seen_at=expected_last_mutation_at, namespaces=namespaces
+        ),
     )
     if preview:
         return _answer(flow_id, plan, plan.again, preview=True)
@@ -110,10 +120,19 @@ async def _plan(pool: Pool, flow: _Flow) -> ReplayPlan:
 
 
 async def _begin(
-    conn: Connection, flow: _Flow, *, preview: bool
+    conn: Connection,
+    flow: _Flow,
+    *,
+    preview: bool,
+    seen_at: datetime | None,
+    namespaces: Sequence[str] | None,
 ) -> tuple[ReplayPlan, list[RunsAgain]]:
     """The plan, and those of its first slice that run again; the flow is open."""
-    plan = await plan_replay(conn, flow.partition_key, flow.flow_id)
+    if seen_at is not None:
+        await lock_as_seen(
+            conn, flow.partition_key, flow.flow_id, seen_at=seen_at, namespaces=namespaces
+        )
+    plan = await plan_replay(conn, flow.partition_key, flow.flow_id, namespaces=namespaces)
     if preview or not plan.again:
         return plan, []
     was = await _open(conn, flow, is_cancelled=plan.is_cancelled)
@@ -161,6 +180,7 @@ async def _restart(
 async def _open(conn: Connection, flow: _Flow, *, is_cancelled: bool) -> WasFlow:
     if is_cancelled:
         return await reopen_flow(conn, flow.partition_key, flow.flow_id)
+    await touch_flow(conn, flow.partition_key, flow.flow_id)
     return await _lock(conn, flow)
 
 

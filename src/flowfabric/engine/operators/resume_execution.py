@@ -43,6 +43,7 @@ async def resume_execution(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Resumed:
     """The suspended attempt goes on with the next claim, at the earliest after `delay`.
 
@@ -59,6 +60,7 @@ async def resume_execution(
             actor=actor,
             reason=reason,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -72,6 +74,7 @@ async def resume_executions(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Resumed | EngineError]:
     """As `resume_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -107,7 +110,12 @@ async def resume_executions(
         }
 
     return await control(
-        conn, executions, decide=_refusal, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=_refusal,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )
 
 

@@ -98,6 +98,7 @@ async def revoke_lease(
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> LeaseRevoked | LeaseNotRevoked:
     """The execution is claimable again and its holder's writes are refused; needs a transaction.
 
@@ -116,6 +117,7 @@ async def revoke_lease(
             expected_lease_id=expected_lease_id,
             expected_lease_epoch=expected_lease_epoch,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -130,6 +132,7 @@ async def revoke_leases(
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[LeaseRevoked | LeaseNotRevoked | EngineError]:
     """As `revoke_lease` for at most 1,000 executions, with what that raises as answers.
 
@@ -155,7 +158,12 @@ async def revoke_leases(
         return {each.id: _revoked(each) for each in changing}
 
     return await control(
-        conn, executions, decide=expected.decide, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=expected.decide,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )
 
 

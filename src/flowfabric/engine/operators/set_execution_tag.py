@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.engine.lifecycle.tag import tag
@@ -19,6 +21,7 @@ async def set_execution_tag(
     *,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> None:
     """The tag has this value, whatever it had; later events carry it.
 
@@ -28,7 +31,11 @@ async def set_execution_tag(
     """
     check_actor(actor)
     tagged = await tag(
-        conn, [execution_id], key=check_tag_key(key), value=check_tag_value(value, key=key)
+        conn,
+        [execution_id],
+        key=check_tag_key(key),
+        value=check_tag_value(value, key=key),
+        namespaces=namespaces,
     )
     change = tagged.get(execution_id)
     if change is None:

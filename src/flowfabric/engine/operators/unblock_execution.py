@@ -42,6 +42,7 @@ async def unblock_execution(
     expected_blocking_reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Unblocked:
     """The execution is claimable again; lifting an operator's pause leaves an event.
 
@@ -56,6 +57,7 @@ async def unblock_execution(
             expected_blocking_reason=expected_blocking_reason,
             actor=actor,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -67,6 +69,7 @@ async def unblock_executions(
     expected_blocking_reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Unblocked | EngineError]:
     """As `unblock_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -109,5 +112,10 @@ async def unblock_executions(
         }
 
     return await control(
-        conn, executions, decide=refusal, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=refusal,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )

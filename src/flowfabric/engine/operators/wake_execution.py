@@ -35,6 +35,7 @@ async def wake_execution(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Woken:
     """The delayed execution is claimable now; needs a transaction.
 
@@ -51,6 +52,7 @@ async def wake_execution(
             actor=actor,
             reason=reason,
             expected_last_mutation_at=expected_last_mutation_at,
+            namespaces=namespaces,
         )
     )
 
@@ -63,6 +65,7 @@ async def wake_executions(
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
     expected_last_mutation_at: datetime | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> list[Woken | EngineError]:
     """As `wake_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -109,5 +112,10 @@ async def wake_executions(
         }
 
     return await control(
-        conn, executions, decide=refusal, change=change, seen_at=expected_last_mutation_at
+        conn,
+        executions,
+        decide=refusal,
+        change=change,
+        seen_at=expected_last_mutation_at,
+        namespaces=namespaces,
     )

@@ -13,7 +13,7 @@ from flowfabric.counters import QUOTA_HITS
 from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
 from flowfabric.engine.quotas.quota_policy import policy_id
 from flowfabric.engine.quotas.read_quota_policy_limits import read_quota_policy_limits
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, check_type
 from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.limits import (
     QuotaLimits,
@@ -50,8 +50,8 @@ WITH given AS (
 )
 SELECT given.now_ms,
        EXISTS (SELECT FROM ff.quota_admitted a
-                WHERE (a.partition_key, a.quota_policy_id, a.execution_id)
-                    = (given.partition_key, %(quota_policy_id)s, %(execution_id)s)
+                WHERE (a.partition_key, a.quota_key_id, a.execution_id)
+                    = (given.partition_key, %(quota_key_id)s, %(execution_id)s)
                   AND a.expires_at_ms > given.now_ms AND a.released_at_ms IS NULL) AS already,
        (SELECT count(*) FROM ff.quota_window w
          WHERE (w.partition_key, w.quota_key_id) = (given.partition_key, %(quota_key_id)s)
@@ -84,8 +84,8 @@ WITH given AS (
     SELECT ff.quota_partition(%(quota_key_id)s, %(partitions)s) AS partition_key
 ), replaced AS (      -- an execution counts once
     DELETE FROM ff.quota_window w USING ff.quota_admitted a, given
-     WHERE (a.partition_key, a.quota_policy_id, a.execution_id)
-         = (given.partition_key, %(quota_policy_id)s, %(execution_id)s)
+     WHERE (a.partition_key, a.quota_key_id, a.execution_id)
+         = (given.partition_key, %(quota_key_id)s, %(execution_id)s)
        AND (w.partition_key, w.quota_key_id, w.admitted_at_ms, w.start_no)
          = (a.partition_key, a.quota_key_id, a.admitted_at_ms, a.start_no)
 ), begun AS (
@@ -102,8 +102,8 @@ SELECT partition_key, %(quota_key_id)s, %(quota_policy_id)s, %(execution_id)s,
        (SELECT e.lease_epoch FROM ff.exec_core e
          WHERE (e.partition_key, e.execution_id) = (%(execution_partition)s, %(execution_id)s))
   FROM given
-    ON CONFLICT (partition_key, quota_policy_id, execution_id) DO UPDATE
-   SET quota_key_id = EXCLUDED.quota_key_id, admitted_at_ms = EXCLUDED.admitted_at_ms,
+    ON CONFLICT (partition_key, quota_key_id, execution_id) DO UPDATE
+   SET admitted_at_ms = EXCLUDED.admitted_at_ms,
        start_no = EXCLUDED.start_no, expires_at_ms = EXCLUDED.expires_at_ms,
        released_at_ms = NULL, lease_epoch = EXCLUDED.lease_epoch
 """
@@ -151,12 +151,15 @@ async def check_admission(
     limit allows. A call for an execution that was admitted within the window changes nothing. An
     execution that was released and is admitted again counts once. A slot is held until
     `release_admission`, or until the execution has run or ended, or for two minutes if it does
-    neither.
+    neither. Raises `ValidationError(invalid_input)`.
     """
+    check_type(execution_id, ExecutionId, field="execution_id")
     key = limit_key if limit_key in ("", "default") else check_limit_key(limit_key)
     key = "" if key == "default" else key
     quota_policy_id = policy_id(limit, namespace)
-    if limits is None:
+    if limits is not None:
+        check_type(limits, QuotaLimits, field="limits")
+    else:
         limits = await read_quota_policy_limits(conn, quota_policy_id, namespace=namespace)
     if limits is None or not (limits.max_requests_per_window or limits.max_concurrent):
         return Admission(outcome="admitted")

@@ -9,11 +9,13 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.engine.quotas.quota_policy import limit_columns, policy_id
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_name
 from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.limits import QuotaLimits, quota_policy_partition
+from flowfabric.states import OperatorEventType
 
 CREATE_QUOTA_POLICY: Final[LiteralString] = """
 -- quotas.create_quota_policy
@@ -46,15 +48,18 @@ async def create_quota_policy(
     *,
     namespace: str = "default",
     now: datetime | None = None,
+    actor: str = DEFAULT_ACTOR,
 ) -> QuotaPolicyCreated:
     """The limit of this name or id exists; one that existed before keeps its numbers.
 
-    Raises `ValidationError` (`invalid_quota_spec`, `invalid_input`).
+    An operator event tells of one that is new. Needs a transaction. Raises `ValidationError`
+    (`invalid_quota_spec`, `invalid_input`).
     """
+    check_actor(actor)
     if not isinstance(limits, QuotaLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise invalid_input("limits", limits, "must be QuotaLimits")
     check_name(namespace, field="namespace")
-    quota_policy_id = policy_id(limit, namespace)
+    quota_policy_id, columns = policy_id(limit, namespace), limit_columns(limits)
     created = await fetch_maybe(
         conn,
         CREATE_QUOTA_POLICY,
@@ -64,6 +69,19 @@ async def create_quota_policy(
         namespace=namespace,
         name=limit if isinstance(limit, str) else None,
         now_ms=None if now is None else epoch_ms(check_instant(now, field="now")),
-        **limit_columns(limits),
+        **columns,
     )
+    if created is not None:
+        await operator_event(
+            conn,
+            OperatorEventType.LIMIT_CREATED,
+            actor=actor,
+            reason=None,
+            namespace=namespace,
+            limit=str(limit),
+            window_ms=columns["window_ms"],
+            max_requests_per_window=columns["max_requests_per_window"],
+            max_concurrent=columns["active_concurrency_cap"],
+            jitter_ms=columns["jitter_ms"],
+        )
     return QuotaPolicyCreated(quota_policy_id=quota_policy_id, created=created is not None)

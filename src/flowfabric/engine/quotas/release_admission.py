@@ -7,7 +7,7 @@ from uuid import UUID
 
 from flowfabric.db.rows import Connection, execute
 from flowfabric.engine.quotas.quota_policy import policy_id
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, check_type
 from flowfabric.limits import quota_policy_partition
 
 RELEASE_ADMISSION: Final[LiteralString] = """
@@ -28,8 +28,9 @@ async def release_admission(
     """The execution holds no slot by `check_admission` any more; a repeated call changes nothing.
 
     The start stays in the window: the request was made. If the execution is admitted again, that
-    start is replaced.
+    start is replaced. Raises `ValidationError(invalid_input)`.
     """
+    check_type(execution_id, ExecutionId, field="execution_id")
     quota_policy_id = policy_id(limit, namespace)
     await execute(
         conn,

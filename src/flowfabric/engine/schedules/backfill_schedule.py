@@ -10,6 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.engine.schedules.add_latest import add_latest
+from flowfabric.engine.schedules.open_executions import read_open_executions
 from flowfabric.engine.schedules.overlap import OpenExecution
 from flowfabric.engine.schedules.plan_fires import PlannedFire, mint_execution
 from flowfabric.engine.schedules.record_fires import FireOrder, fire_order, record_fires
@@ -59,11 +60,16 @@ async def backfill_schedule(
 
     The executions are created at once, the oldest instant first, whatever `overlap` says; `runs`
     does not count them. Repeated, it fires nothing more. Raises `NotFound`, `LaneNotAccepting`, and
-    `ValidationError` for a time that is not past or has more than 10,000 instants.
+    `ValidationError` for an `end` before `start` or in the future, and for more than 10,000
+    instants.
     """
     check_actor(actor)
     start_ms = epoch_ms(check_instant(start, field="start"))
     end_ms = epoch_ms(check_instant(end, field="end"))
+    if end_ms < start_ms:
+        raise invalid_input(
+            "end", end.isoformat(), f"must not be before start, {start.isoformat()}"
+        )
     schedule = await lock_schedule(conn, namespace, name, partitions=partitions)
     if end_ms > schedule.now_ms:
         raise invalid_input("end", end.isoformat(), "must not be in the future")
@@ -81,7 +87,8 @@ async def backfill_schedule(
         recorded = await record_fires(conn, batch, partitions=partitions)
         made += [each for each in recorded if each is not None]
     if made:
-        opened = [OpenExecution(each, False) for each in made]
+        running = await read_open_executions(conn, schedule.latest)
+        opened = [*running, *(OpenExecution(each, False) for each in made)]
         await add_latest(conn, schedule, made, opened, fired=len(made))
     await operator_event(
         conn,

@@ -18,7 +18,7 @@ from flowfabric.instants import check_instant, epoch_ms, instant
 from flowfabric.limits import quota_policy_id
 from flowfabric.policy import ExecutionPolicy, milliseconds
 from flowfabric.schedules.next_after import next_after
-from flowfabric.schedules.spec import ScheduleSpec
+from flowfabric.schedules.spec import ScheduleSpec, check_spec
 from flowfabric.states import ScheduleOverlap, ScheduleSource, ScheduleSpecKind
 
 NAME_TAG: Final = "ff.schedule"
@@ -182,7 +182,8 @@ def differences(stored: ScheduleDefinition, code: ScheduleDefinition) -> list[Fi
 
 
 def first_instant(definition: ScheduleDefinition, now_ms: int) -> int:
-    """The first instant; raises `ValidationError(invalid_input)` if there is none."""
+    """The first instant; raises `ValidationError(invalid_input)` if there is or can be none."""
+    check_spec(definition.spec)
     found = definition.first_after(now_ms)
     if found is not None:
         return found

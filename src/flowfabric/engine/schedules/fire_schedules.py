@@ -41,6 +41,9 @@ SELECT {SCHEDULE_COLUMNS}, {OPEN_OF_SCHEDULE},
        s.limit_name IS NOT NULL AND NOT EXISTS (
            SELECT FROM ff.quota_policy p
             WHERE (p.namespace, p.name) = (s.namespace, s.limit_name)) AS lost_limit,
+       ARRAY(SELECT f.fire_at_ms FROM ff.schedule_fire f
+              WHERE (f.partition_key, f.namespace, f.name) = (s.partition_key, s.namespace, s.name)
+                AND f.fire_at_ms >= s.next_fire_at_ms AND f.outcome = 'backfilled') AS backfilled,
        (SELECT num_flow_partitions FROM ff.partition_config WHERE singleton) AS partitions
   FROM ff.schedule s
  WHERE s.state = 'active' AND s.next_fire_at_ms <= ff.now_ms()
@@ -85,6 +88,7 @@ class _Due(StoredSchedule, frozen=True):
     open: list[str]
     closed_lane: str | None
     lost_limit: bool
+    backfilled: list[int]
     partitions: int
 
     @property
@@ -110,6 +114,7 @@ class _Due(StoredSchedule, frozen=True):
             until_ms=self.until_ms,
             runs_left=self.runs_left,
             refusal=self.refusal,
+            backfilled=frozenset(self.backfilled),
             latest=self.latest,
             running=open_executions(self.open),
         )

@@ -40,6 +40,8 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
     runs_left: int | None
     refusal: str | None
     """Why no execution can be created, if that is so."""
+    backfilled: frozenset[int] = frozenset()
+    """The instants, of those that are due, whose executions a backfill has created."""
     latest: Sequence[ExecutionId]
     running: Sequence[OpenExecution]
 
@@ -73,18 +75,19 @@ def plan_fires(due: DueSchedule, now_ms: int, *, partitions: int) -> FirePlan:
     """What becomes of the instants of a schedule up to now.
 
     Of more instants than `SLICE` the oldest are counted as missed, and the next call goes on behind
-    them. Raises what `next_after` raises.
+    them. Those that a backfill has fired are passed over. Raises what `next_after` raises.
     """
     instants, next_ms = _due_instants(due, now_ms)
+    left = [at for at in instants if at not in due.backfilled]
     if next_ms is not None and next_ms <= now_ms:
-        return _plan(due, [], [], len(instants), next_ms, partitions)
+        return _plan(due, [], [], len(left), next_ms, partitions)
     caught_up = set(instants[-due.catch_up :] if due.catch_up else [])
     fired = [
         at
-        for at in instants
+        for at in left
         if now_ms - at <= ON_TIME_MS or (at in caught_up and now_ms - at < due.catch_up_window_ms)
     ]
-    missed = sorted(set(instants) - set(fired))
+    missed = sorted(set(left) - set(fired))
     return _plan(due, fired, missed[-LISTED:], len(missed), next_ms, partitions)
 
 

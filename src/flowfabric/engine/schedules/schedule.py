@@ -30,8 +30,8 @@ SCHEDULE_COLUMNS: Final[
        s.catch_up_window_ms, s.jitter_ms,
        s.starts_at_ms, s.until_ms, s.runs, s.source, s.runs_left, s.next_fire_at_ms,
        s.last_fire_at_ms, s.fired, s.skipped, s.missed, s.state, s.state_by, s.state_reason,
-       s.state_changed_at_ms, s.created_at_ms, s.created_by, s.revision, s.latest_partitions,
-       s.latest_ids, s.queued, ff.now_ms() AS now_ms"""
+       s.state_changed_at_ms, s.created_at_ms, s.created_by, s.revision, s.edited_by,
+       s.latest_partitions, s.latest_ids, s.queued, ff.now_ms() AS now_ms"""
 
 READ_SCHEDULES: Final[LiteralString] = f"""
 -- schedules.read_schedules
@@ -84,6 +84,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     created_by: str
     revision: int
+    edited_by: str | None = None
+    """Who changed a schedule from code by hand; None: it is as code defines it."""
 
     @property
     def name(self) -> str:
@@ -133,6 +135,7 @@ class StoredSchedule(msgspec.Struct, frozen=True):
     created_at_ms: int
     created_by: str
     revision: int
+    edited_by: str | None
     latest_partitions: list[int]
     latest_ids: list[UUID]
     queued: bool
@@ -198,6 +201,7 @@ class StoredSchedule(msgspec.Struct, frozen=True):
             created_at=instant(self.created_at_ms),
             created_by=self.created_by,
             revision=self.revision,
+            edited_by=self.edited_by,
         )
 
 

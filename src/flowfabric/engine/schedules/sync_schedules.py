@@ -35,7 +35,9 @@ async def sync_schedules(
     )
     if not missing_only:
         for changed in sorted(found.changed, key=lambda each: each.name):
-            await update_schedule(conn, by_name[changed.name], actor=actor, partitions=partitions)
+            await update_schedule(
+                conn, by_name[changed.name], actor=actor, from_code=True, partitions=partitions
+            )
     if prune:
         for name in found.orphans:
             await delete_schedule(

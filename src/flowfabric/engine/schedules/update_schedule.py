@@ -39,6 +39,7 @@ UPDATE ff.schedule s
        runs_left = CASE WHEN g.runs IS NOT DISTINCT FROM s.runs AND s.runs_left > 0
                         THEN s.runs_left ELSE g.runs END,
        next_fire_at_ms = g.next_fire_at_ms, revision = s.revision + 1,
+       edited_by = CASE g.source WHEN 'code' THEN %(edited_by)s::text END,
        state = CASE s.state WHEN 'paused' THEN 'paused' ELSE 'active' END,
        state_by = CASE s.state WHEN 'paused' THEN s.state_by END,
        state_reason = CASE s.state WHEN 'paused' THEN s.state_reason END
@@ -53,13 +54,16 @@ async def update_schedule(
     definition: ScheduleDefinition,
     *,
     revision: int | None = None,
+    reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    from_code: bool = False,
     partitions: int = 256,
 ) -> Schedule:
     """The schedule of this name has this definition; needs a transaction.
 
     Its next instant is the first after now; what was due before is not fired. A schedule that was
-    finished or broken is active again. With the same definition nothing is written. Raises
+    finished or broken is active again. A schedule from code keeps who changed it, unless the
+    definition is `from_code` too. With the same definition nothing is written. Raises
     `NotFound`, `ScheduleChanged` if `revision` is given and not the current one, and
     `ValidationError` if it would never fire.
     """
@@ -75,12 +79,18 @@ async def update_schedule(
         kept = definition.anchored(stored.anchor_ms or stored.now_ms)
     kept = kept.anchored(stored.now_ms)
     row = defined_row(kept, first_instant(kept, stored.now_ms), partitions=partitions)
-    updated = await fetch_one(conn, UPDATE_SCHEDULE, StoredSchedule, rows=json_rows([row]))
+    updated = await fetch_one(
+        conn,
+        UPDATE_SCHEDULE,
+        StoredSchedule,
+        rows=json_rows([row]),
+        edited_by=None if from_code else actor,
+    )
     await operator_event(
         conn,
         OperatorEventType.SCHEDULE_UPDATED,
         actor=actor,
-        reason=None,
+        reason=reason,
         namespace=stored.namespace,
         schedule=stored.name,
         changes=[str(each) for each in changed],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -78,7 +79,8 @@ async def append_frames(
 
     A refused append has no effect on the others: `StreamClosed` if the attempt does not run any
     more, `StaleOwnerCannotAppend` if another lease is held or this one has expired, `NotFound`.
-    Raises `ValidationError(invalid_input)` for more than 10,000 frames.
+    Raises `ValidationError(invalid_input)` for more than 10,000 frames, and for two appends by one
+    lease.
     """
     appends = [check_type(each, Append, field="append") for each in appends]
     total = sum(len(each.frames) for each in appends)
@@ -88,6 +90,10 @@ async def append_frames(
     if not called:
         return [[] for _ in appends]
     leases = [each.lease for each in called]
+    for lease, count in Counter(leases).items():
+        if count > 1:
+            why = f"has {count} appends: give all its frames in one"
+            raise invalid_input("lease", str(lease.execution_id), why)
     rows = await fetch_all(
         conn,
         APPEND_FRAMES,

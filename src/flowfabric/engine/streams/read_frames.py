@@ -32,9 +32,9 @@ WITH asked AS (       -- each with its stream and its execution
       FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                   %(attempt_index)s::integer[], %(from_ms)s::bigint[], %(from_seq)s::integer[],
                   %(to_ms)s::bigint[], %(to_seq)s::integer[], %(count_limit)s::integer[],
-                  %(durable_only)s::boolean[]) WITH ORDINALITY
+                  %(durable_only)s::boolean[], %(newest)s::boolean[]) WITH ORDINALITY
         AS a (partition_key, execution_id, attempt_index, from_ms, from_seq, to_ms, to_seq,
-              count_limit, durable_only, ordinal)
+              count_limit, durable_only, newest, ordinal)
       LEFT JOIN LATERAL (
            SELECT e.* FROM ff.execution e
             WHERE (e.partition_key, e.execution_id) = (a.partition_key, a.execution_id)
@@ -48,13 +48,21 @@ WITH asked AS (       -- each with its stream and its execution
     SELECT asked.ordinal, f.ts_ms, f.seq, f.mode, f.frame_type, f.payload, f.correlation_id,
            f.summary_version, f.ttl_ms
       FROM asked CROSS JOIN LATERAL (
-           SELECT f.* FROM ff.stream_frame f
-            WHERE (f.partition_key, f.execution_id, f.attempt_index)
+          (SELECT f.* FROM ff.stream_frame f
+            WHERE NOT asked.newest AND (f.partition_key, f.execution_id, f.attempt_index)
                 = (asked.partition_key, asked.execution_id, asked.attempt_index)
               AND (f.ts_ms, f.seq) >= (asked.from_ms, asked.from_seq)
               AND (f.ts_ms, f.seq) <= (asked.to_ms, asked.to_seq)
               AND NOT (asked.durable_only AND f.mode = 'best_effort')
-            ORDER BY f.ts_ms, f.seq LIMIT asked.count_limit) AS f
+            ORDER BY f.ts_ms, f.seq LIMIT asked.count_limit)
+           UNION ALL
+          (SELECT f.* FROM ff.stream_frame f
+            WHERE asked.newest AND (f.partition_key, f.execution_id, f.attempt_index)
+                = (asked.partition_key, asked.execution_id, asked.attempt_index)
+              AND (f.ts_ms, f.seq) >= (asked.from_ms, asked.from_seq)
+              AND (f.ts_ms, f.seq) <= (asked.to_ms, asked.to_seq)
+              AND NOT (asked.durable_only AND f.mode = 'best_effort')
+            ORDER BY f.ts_ms DESC, f.seq DESC LIMIT asked.count_limit)) AS f
      WHERE asked.written
 )
 SELECT ordinal, NULL::bigint AS ts_ms, NULL::integer AS seq, NULL::text AS mode,
@@ -100,6 +108,8 @@ class FrameRequest(msgspec.Struct, frozen=True, kw_only=True):
     end: FrameId = LAST
     count_limit: int
     visibility: FrameVisibility = FrameVisibility.ALL
+    newest: bool = False
+    """Are the last frames wanted if there are more than `count_limit`? They come in order, too."""
 
     def __post_init__(self) -> None:
         check_type(self.execution_id, ExecutionId, field="execution_id")
@@ -161,6 +171,7 @@ async def read_frames(conn: Connection, requests: Sequence[FrameRequest]) -> lis
         to_seq=[each.end.seq for each in requests],
         count_limit=[each.count_limit for each in requests],
         durable_only=[each.visibility is FrameVisibility.EXCLUDE_BEST_EFFORT for each in requests],
+        newest=[each.newest for each in requests],
         **id_columns([each.execution_id for each in requests]),
     )
     pages: list[StreamPage] = []

@@ -19,8 +19,11 @@ async def read_stream(
     to: str = END,
     count_limit: int = 100,
     visibility: FrameVisibility = FrameVisibility.ALL,
+    newest: bool = False,
 ) -> StreamPage:
     """The frames from `from_` to `to`, both included, in their order; at most `count_limit`.
+
+    Of more than `count_limit` the first are given, or with `newest` the last.
 
     A place is `start`, `end`, `<ms>-<seq>`, or `<ms>`, which means the whole millisecond. A stream
     that does not exist is empty and open. Raises `ValidationError(invalid_input)` for a place, a
@@ -34,6 +37,7 @@ async def read_stream(
         end=upper_bound(to, field="to"),
         count_limit=count_limit,
         visibility=check_word(visibility, FrameVisibility, field="visibility"),
+        newest=newest,
     )
     with reader.limited():
         return await reader.read(request)

@@ -21,8 +21,10 @@ Waitpoints:
     close_waitpoint            a waitpoint takes no more signals
     read_waitpoints            waitpoints of an execution with their signals
     read_waitpoint_token       the token of an open waitpoint
+    read_question              what the holder of a token is asked
     list_pending_waitpoints    the open waitpoints of an execution
     list_open_waitpoints       the open waitpoints of all executions
+    list_closed_waitpoints     the waitpoints that were answered or have expired
     count_waitpoints_by_kid    open waitpoints by the key of their token
     expire_pending_waitpoints  sweep: waitpoints that were never used are closed
     waitpoint                  a waitpoint, its row, and its signals as JSON

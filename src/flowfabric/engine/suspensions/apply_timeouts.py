@@ -23,18 +23,28 @@ TIMEOUT_SIGNAL: Final = "timeout"
 class _Ending(msgspec.Struct, frozen=True):
     outcome: TerminalOutcome
     reason: str
+    cancellation_reason: str
     close_reason: str
 
 
 _ENDINGS: Final = {
     TimeoutBehavior.FAIL: _Ending(
-        TerminalOutcome.FAILED, "suspension_timeout:fail", "timed_out_fail"
+        TerminalOutcome.FAILED,
+        "suspension_timeout:fail",
+        "suspension_timeout_fail",
+        "timed_out_fail",
     ),
     TimeoutBehavior.CANCEL: _Ending(
-        TerminalOutcome.CANCELLED, "suspension_timeout_cancel", "timed_out_cancel"
+        TerminalOutcome.CANCELLED,
+        "suspension_timeout_cancel",
+        "suspension_timeout_cancel",
+        "timed_out_cancel",
     ),
     TimeoutBehavior.EXPIRE: _Ending(
-        TerminalOutcome.EXPIRED, "suspension_timeout_expire", "timed_out_expire"
+        TerminalOutcome.EXPIRED,
+        "suspension_timeout_expire",
+        "suspension_timeout_expire",
+        "timed_out_expire",
     ),
 }
 
@@ -69,6 +79,7 @@ async def apply_timeouts(conn: Connection, due: Sequence[DueSuspension]) -> None
                 ended,
                 outcome=ending.outcome,
                 reason=ending.reason,
+                cancellation_reason=ending.cancellation_reason,
                 category=FailureClass.TIMEOUT.value,
                 by="suspension_timeout",
                 close_reason=ending.close_reason,

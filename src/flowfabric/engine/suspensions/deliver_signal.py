@@ -41,7 +41,9 @@ SELECT w.waitpoint_id, w.waitpoint_key, w.state,
        CASE WHEN w.state = 'active' THEN w.signals END AS signals,
        s.condition,
        ff.policy_number(s.resume_policy -> 'resume_delay_ms', 3153600000000) AS resume_delay_ms,
-       e.lifecycle_phase, e.public_state,
+       e.lifecycle_phase,
+       CASE e.terminal_outcome WHEN 'success' THEN 'completed' ELSE e.terminal_outcome END
+           AS ended_as,
        coalesce(ff.policy_number(b.policy -> 'max_signals_per_execution', 2147483647), 10000)
            AS max_signals,
        e.signal_seq + (SELECT sum(c.signal_count) FROM ff.waitpoint_pending c

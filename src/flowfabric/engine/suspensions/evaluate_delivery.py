@@ -41,7 +41,7 @@ class LockedWaitpoint(msgspec.Struct, frozen=True):
     """The condition of the open suspension of the execution, if there is one."""
     resume_delay_ms: int | None
     lifecycle_phase: str
-    public_state: str
+    ended_as: str
     max_signals: int
     """How many signals the policy of the execution allows; 0 means any number."""
     recorded: int
@@ -65,7 +65,7 @@ def refusal(
 ) -> EngineError | None:
     """The first that applies: ended, closed, payload too large, too many signals; else None."""
     if waitpoint.lifecycle_phase == LifecyclePhase.TERMINAL:
-        return TargetNotSignalable(execution_id, waitpoint.public_state)
+        return TargetNotSignalable(execution_id, waitpoint.ended_as)
     if waitpoint.state == WaitpointState.CLOSED or waitpoint.expired:
         return WaitpointClosed(waitpoint.waitpoint_id)
     if delivery.payload_size > MAX_PAYLOAD:

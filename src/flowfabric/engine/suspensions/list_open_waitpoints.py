@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoint
-from flowfabric.errors import invalid_input
+from flowfabric.engine.suspensions.waitpoint import decode_schema
 from flowfabric.ids import ExecutionId, check_lane, check_name
 from flowfabric.instants import instant
-from flowfabric.pages import check_limit
+from flowfabric.pages import NEWEST, check_limit, instant_cursor, read_instant_cursor
 from flowfabric.states import WaitpointState
 from flowfabric.tokens import WaitpointToken
 
@@ -23,7 +22,7 @@ LIST_OPEN_WAITPOINTS: Final[LiteralString] = """
 SELECT w.partition_key, w.execution_id, w.waitpoint_id, w.waitpoint_key, w.state,
        w.required_signal_names, w.created_at_ms, w.activated_at_ms, w.expires_at_ms, w.token_kid,
        w.token, w.signal_count, w.last_signal_at_ms, w.last_hmac_validation_failed_at_ms,
-       r.namespace, r.lane_id, r.execution_kind
+       w.answer_schema::text AS answer_schema, r.namespace, r.lane_id, r.execution_kind
   FROM ff.waitpoint_pending w JOIN ff.exec_core e USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
  WHERE w.state <> 'closed' AND e.lifecycle_phase <> 'terminal'
@@ -32,9 +31,6 @@ SELECT w.partition_key, w.execution_id, w.waitpoint_id, w.waitpoint_key, w.state
    AND (%(lane_id)s::text IS NULL OR r.lane_id = %(lane_id)s)
  ORDER BY w.created_at_ms DESC, w.waitpoint_id DESC LIMIT %(limit)s
 """
-
-_CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9a-f]{32})")
-_LAST: Final = (2**63 - 1, UUID(int=2**128 - 1))
 
 
 class OpenWaitpoint(PendingWaitpoint, frozen=True, kw_only=True):
@@ -47,6 +43,8 @@ class OpenWaitpoint(PendingWaitpoint, frozen=True, kw_only=True):
     last_signal_at: datetime | None
     last_hmac_validation_failed_at: datetime | None
     """When a signal came with a wrong token."""
+    answer_schema: dict[str, Any] | None = None
+    """JSON schema of the payload that people are asked for."""
 
 
 class OpenWaitpointPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +69,7 @@ class _Row(msgspec.Struct, frozen=True):
     signal_count: int
     last_signal_at_ms: int | None
     last_hmac_validation_failed_at_ms: int | None
+    answer_schema: str | None
     namespace: str
     lane_id: str
     execution_kind: str
@@ -96,6 +95,7 @@ class _Row(msgspec.Struct, frozen=True):
             signal_count=self.signal_count,
             last_signal_at=instant(self.last_signal_at_ms),
             last_hmac_validation_failed_at=instant(self.last_hmac_validation_failed_at_ms),
+            answer_schema=decode_schema(self.answer_schema),
         )
 
 
@@ -118,7 +118,9 @@ async def list_open_waitpoints(
         check_name(namespace, field="namespace")
     if lane_id is not None:
         check_lane(lane_id)
-    before_ms, before_id = _LAST if cursor is None else _read_cursor(cursor)
+    before_ms, before_id = (
+        NEWEST if cursor is None else read_instant_cursor(cursor, page_of="waitpoints")
+    )
     rows = await fetch_all(
         conn,
         LIST_OPEN_WAITPOINTS,
@@ -133,16 +135,5 @@ async def list_open_waitpoints(
     last = rows[limit - 1] if len(rows) > limit else None
     return OpenWaitpointPage(
         waitpoints=found,
-        next_cursor=None if last is None else f"{last.created_at_ms}.{last.waitpoint_id.hex}",
+        next_cursor=None if last is None else instant_cursor(last.created_at_ms, last.waitpoint_id),
     )
-
-
-def _read_cursor(cursor: str) -> tuple[int, UUID]:
-    found = _CURSOR.fullmatch(cursor) if _is_text(cursor) else None
-    if found is None:
-        raise invalid_input("cursor", cursor, "must be the next_cursor of a page of waitpoints")
-    return int(found[1]), UUID(found[2])
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
@@ -13,7 +12,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.instants import instant
-from flowfabric.pages import FIRST_ID, page_size
+from flowfabric.pages import FIRST_ID, instant_cursor, page_size, read_instant_cursor
 from flowfabric.states import SuspensionReason, TimeoutBehavior
 
 LIST_SUSPENDED: Final[LiteralString] = """
@@ -24,8 +23,6 @@ SELECT execution_id, suspension_id, suspended_at_ms, reason_code, timeout_at_ms,
    AND (suspended_at_ms, execution_id) > (%(after_ms)s::bigint, %(after_id)s::uuid)
  ORDER BY suspended_at_ms, execution_id LIMIT %(limit)s
 """
-
-_CURSOR: Final = re.compile(r"([0-9]{1,18})/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
 class SuspendedExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +61,9 @@ async def list_suspended(
     """
     if partition.family != "fp":
         raise invalid_input("partition_key", str(partition), "holds no executions")
-    after_ms, after_id = (-1, FIRST_ID) if cursor is None else _after(cursor)
+    after_ms, after_id = (
+        (-1, FIRST_ID) if cursor is None else read_instant_cursor(cursor, page_of="suspensions")
+    )
     size = page_size(limit)
     if size == 0:
         return SuspendedPage(executions=[], next_cursor=None)
@@ -80,7 +79,9 @@ async def list_suspended(
     last = rows[size - 1] if len(rows) > size else None
     return SuspendedPage(
         executions=[_suspended(partition.index, row) for row in rows[:size]],
-        next_cursor=None if last is None else f"{last.suspended_at_ms}/{last.execution_id}",
+        next_cursor=None
+        if last is None
+        else instant_cursor(last.suspended_at_ms, last.execution_id),
     )
 
 
@@ -93,10 +94,3 @@ def _suspended(partition_key: int, row: _Row) -> SuspendedExecution:
         timeout_at=instant(row.timeout_at_ms),
         timeout_behavior=TimeoutBehavior(row.timeout_behavior),
     )
-
-
-def _after(cursor: str) -> tuple[int, UUID]:
-    found = _CURSOR.fullmatch(cursor)
-    if found is None:
-        raise invalid_input("cursor", cursor, "must be the next_cursor of a page of suspensions")
-    return int(found[1]), UUID(found[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -15,9 +16,11 @@ from flowfabric.tokens import WaitpointToken
 READ_OPEN: Final[LiteralString] = """
 -- suspensions.read_waitpoint_token
 SELECT w.token FROM ff.waitpoint_pending w JOIN ff.exec_core e USING (partition_key, execution_id)
+  JOIN ff.route r USING (route_id)
  WHERE (w.partition_key, w.waitpoint_id) = (%(partition_key)s, %(waitpoint_id)s)
    AND w.execution_id = %(execution_id)s AND w.state <> 'closed'
    AND e.lifecycle_phase <> 'terminal'
+   AND (%(namespaces)s::text[] IS NULL OR r.namespace = ANY (%(namespaces)s::text[]))
 """
 
 
@@ -29,7 +32,11 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def read_waitpoint_token(
-    conn: Connection, execution_id: ExecutionId, waitpoint_id: UUID
+    conn: Connection,
+    execution_id: ExecutionId,
+    waitpoint_id: UUID,
+    *,
+    namespaces: Sequence[str] | None = None,
 ) -> WaitpointToken | None:
     """The token; None if the execution has no such waitpoint, or it takes no more signals."""
     row = await fetch_maybe(
@@ -39,6 +46,7 @@ async def read_waitpoint_token(
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
         waitpoint_id=waitpoint_id,
+        namespaces=namespaces,
     )
     if row is None or not row.token:
         return None

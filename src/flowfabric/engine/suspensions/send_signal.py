@@ -50,13 +50,15 @@ _SMALL: Final = 2**15
 # has changed what is read here.
 READ_TARGETS: Final[LiteralString] = f"""
 -- suspensions.send_signals: the executions under their locks, and what the same keys have sent
-SELECT given.ordinal, e.lifecycle_phase, e.public_state, e.signal_seq, e.max_signals,
+SELECT given.ordinal, e.lifecycle_phase, e.ended_as, e.signal_seq, e.max_signals,
        s.awaits_signals, coalesce(s.delay_ms, 0) AS delay_ms, sent.signal_id AS existing
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
               %(idempotency_key)s::text[]) WITH ORDINALITY
        AS given (partition_key, execution_id, idempotency_key, ordinal)
  CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
-       SELECT c.lifecycle_phase, c.public_state, c.signal_seq,
+       SELECT c.lifecycle_phase, c.signal_seq,
+              CASE c.terminal_outcome WHEN 'success' THEN 'completed' ELSE c.terminal_outcome END
+                  AS ended_as,
               coalesce(ff.policy_number(b.policy -> 'max_signals_per_execution', 2147483647), 10000)
                   AS max_signals
          FROM ff.exec_core c JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -135,7 +137,7 @@ SignalAnswer = SignalAccepted | SignalDuplicate
 class _Target(msgspec.Struct, frozen=True):
     ordinal: int
     lifecycle_phase: str
-    public_state: str
+    ended_as: str
     signal_seq: int
     max_signals: int
     awaits_signals: list[str] | None
@@ -199,7 +201,7 @@ class _Batch:
         if target is None:
             return NotFound("execution", each)
         if target.lifecycle_phase == LifecyclePhase.TERMINAL:
-            return TargetNotSignalable(each, target.public_state)
+            return TargetNotSignalable(each, target.ended_as)
         fault = _fault(signal)
         if fault is not None:
             return fault

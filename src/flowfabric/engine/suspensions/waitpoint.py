@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import msgspec
@@ -65,6 +65,11 @@ def decode_signals(text: str | None) -> list[StoredSignal]:
     return [] if text is None else msgspec.json.decode(text, type=list[StoredSignal])
 
 
+def decode_schema(text: str | None) -> dict[str, Any] | None:
+    """The stored JSON schema of an answer."""
+    return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
+
+
 class Waitpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A waitpoint with its token, and the signals that have arrived, in order.
 
@@ -79,7 +84,7 @@ class Waitpoint(msgspec.Struct, frozen=True, kw_only=True):
     attempt_index: int
     suspension_id: UUID | None
     required_signal_names: tuple[str, ...]
-    signals: tuple[StoredSignal, ...]
+    signals: tuple[Signal, ...]
     signal_count: int
     """How many signals were accepted; the oldest may not be kept."""
     created_at: datetime
@@ -127,7 +132,7 @@ class WaitpointRow(msgspec.Struct, frozen=True):
             attempt_index=self.attempt_index,
             suspension_id=self.suspension_id,
             required_signal_names=tuple(self.required_signal_names),
-            signals=tuple(decode_signals(self.signals)),
+            signals=tuple(each.signal() for each in decode_signals(self.signals)),
             signal_count=self.signal_count,
             created_at=instant(self.created_at_ms),
             activated_at=instant(self.activated_at_ms),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,6 +19,16 @@ _SCOPES: Final[Mapping[Role, frozenset[Scope]]] = {
     Role.OPERATOR: frozenset({Scope.READ, Scope.WRITE, Scope.OPERATE}),
     Role.ADMIN: frozenset(Scope),
 }
+
+
+@functools.cache
+def _scopes(role: Role, *, everywhere: bool) -> frozenset[Scope]:
+    scopes = _SCOPES[role] | {Scope.PUBLIC, Scope.ANY}
+    if role is Role.OPERATOR and everywhere:
+        scopes |= {Scope.OPERATE_ALL}
+    if role is Role.ADMIN and not everywhere:
+        scopes -= {Scope.OPERATE_ALL, Scope.ADMIN}
+    return scopes
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,12 +48,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scopes(self) -> frozenset[Scope]:
         """What it may do."""
-        scopes = _SCOPES[self.role] | {Scope.PUBLIC, Scope.ANY}
-        if self.role is Role.OPERATOR and self.everywhere:
-            scopes |= {Scope.OPERATE_ALL}
-        if self.role is Role.ADMIN and not self.everywhere:
-            scopes -= {Scope.OPERATE_ALL, Scope.ADMIN}
-        return scopes
+        return _scopes(self.role, everywhere=self.everywhere)
 
     def require(self, scope: Scope) -> None:
         """Raise a `RequestProblem` unless it has the scope."""

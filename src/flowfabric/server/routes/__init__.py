@@ -13,7 +13,8 @@ info                probes, metrics, documents        callbacks           answer
 budgets             budgets                           searches            search, count, failures
 flow_lists          flows, listed                     activity            what ended over time
 bulk                changes of many, saved searches   inspections         signals, reviews, tables
-submit_options      limits and keys of a submit
+submit_options      limits and keys of a submit       flow_controls       flows, changed
+schedule_sync       schedules of an application
 """
 
 from typing import Final
@@ -29,6 +30,7 @@ from flowfabric.server.routes import (
     execution_controls,
     execution_reads,
     executions,
+    flow_controls,
     flow_lists,
     flow_outcomes,
     flows,
@@ -38,6 +40,7 @@ from flowfabric.server.routes import (
     keys,
     lanes,
     quotas,
+    schedule_sync,
     schedules,
     searches,
     signals,
@@ -56,6 +59,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *flow_outcomes.ROUTES,
     *flow_lists.ROUTES,
     *flows.ROUTES,
+    *flow_controls.ROUTES,
     *signals.ROUTES,
     *callbacks.ROUTES,
     *streams.ROUTES,
@@ -71,6 +75,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *bulk.ROUTES,
     *inspections.ROUTES,
     *schedules.ROUTES,
+    *schedule_sync.ROUTES,
     *budgets.ROUTES,
     *quotas.ROUTES,
     *keys.ROUTES,

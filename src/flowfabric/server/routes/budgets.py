@@ -20,10 +20,14 @@ from flowfabric.engine import (
     UsageCounted,
 )
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId, new_uuid
 from flowfabric.server.call import ApiCall, Reply
+from flowfabric.server.etags import changed_version, seen_at
 from flowfabric.server.pages import PageQuery, check_limit, page, page_of
-from flowfabric.server.table import CONTROL, Route, route
+from flowfabric.server.problems import RequestProblem
+from flowfabric.server.routes.work import many
+from flowfabric.server.table import BATCH, CONTROL, Route, route
 from flowfabric.states import EnforcementMode, Scope
 
 B: Final = "/v1/budgets/{budget_id}"
@@ -31,14 +35,16 @@ Counted = UsageCounted | UsageAlreadyApplied | SoftBreach | HardBreach
 
 
 class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of each dimension may be used; 0 is no limit."""
+    """How much of each dimension may be used; 0, or none given, is no limit."""
 
-    hard_limits: Mapping[str, int]
+    hard_limits: Mapping[str, int] = {}
     soft_limits: Mapping[str, int] = {}
     budget_id: str | None = None
     scope_type: str = "global"
     scope_id: str = ""
     enforcement_mode: EnforcementMode = EnforcementMode.STRICT
+    on_hard_limit: str = "fail"
+    on_soft_limit: str = "warn"
     reset_interval: float = 0.0
 
 
@@ -57,6 +63,24 @@ class UsageRequest(msgspec.Struct, frozen=True, kw_only=True):
     lease: Lease
     dimensions: Mapping[str, int]
     dedup_key: str | None = None
+
+
+class HeldUsage(UsageRequest, frozen=True, kw_only=True):
+    """What an execution has used of one budget."""
+
+    budget_id: str
+
+
+class UsageReports(msgspec.Struct, frozen=True, kw_only=True):
+    """What executions that the worker holds have used; each is counted by itself."""
+
+    reports: list[HeldUsage]
+
+
+class UsageAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers in the order of the request."""
+
+    results: list[UsageCounted | UsageAlreadyApplied | SoftBreach | HardBreach | EngineError]
 
 
 class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,16 +111,19 @@ class ResetBudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 async def create_budget(call: ApiCall, body: BudgetRequest) -> Reply:
     """Create a budget; 200 if it was there before."""
-    names = list(body.hard_limits)
+    names = list({**body.hard_limits, **body.soft_limits})
     made = await call.engine.create_budget(
         body.budget_id or new_uuid(),
         dimensions=names,
-        hard_limits=[body.hard_limits[name] for name in names],
+        hard_limits=[body.hard_limits.get(name, 0) for name in names],
         soft_limits=[body.soft_limits.get(name, 0) for name in names],
         scope_type=body.scope_type,
         scope_id=body.scope_id,
         enforcement_mode=body.enforcement_mode,
+        on_hard_limit=body.on_hard_limit,
+        on_soft_limit=body.on_soft_limit,
         reset_interval=body.reset_interval,
+        actor=call.actor,
     )
     where = {"location": f"/v1/budgets/{made.budget_id}"}
     status = 201 if isinstance(made, BudgetCreated) else 200
@@ -104,20 +131,26 @@ async def create_budget(call: ApiCall, body: BudgetRequest) -> Reply:
 
 
 async def list_budgets(call: ApiCall, query: PageQuery) -> Reply:
-    """The budgets of all namespaces."""
+    """The budgets, for a token of all namespaces: these share them."""
+    if not call.principal.everywhere:
+        raise RequestProblem("forbidden", "budgets are listed for tokens of all namespaces")
     found = await call.engine.list_budgets(cursor=query.cursor, limit=check_limit(query.limit))
     return page(call, BudgetStatus, found.budgets, found.next_cursor, query)
 
 
-async def get_budget_status(call: ApiCall) -> BudgetStatus:
-    """How much of a budget is used."""
-    return await call.engine.get_budget_status(call.text("budget_id"))
+async def get_budget_status(call: ApiCall) -> Reply:
+    """How much of a budget is used; `If-Match` compares its definition and its period."""
+    found = await call.engine.get_budget_status(call.text("budget_id"))
+    return Reply(value=found, version=changed_version(found.updated_at))
 
 
 async def update_budget_limits(call: ApiCall, body: BudgetChanges) -> BudgetLimitsChanged:
     """Change the limits of a budget."""
     return await call.engine.update_budget_limits(
-        call.text("budget_id"), **msgspec.structs.asdict(body), actor=call.actor
+        call.text("budget_id"),
+        **msgspec.structs.asdict(body),
+        expected_last_mutation_at=seen_at(call),
+        actor=call.actor,
     )
 
 
@@ -126,6 +159,21 @@ async def report_usage(call: ApiCall, body: UsageRequest) -> Counted:
     return await call.engine.report_usage(
         body.lease, call.text("budget_id"), body.dimensions, dedup_key=body.dedup_key
     )
+
+
+async def report_usages(call: ApiCall, body: UsageReports) -> UsageAnswers:
+    """Count what up to 1,000 executions use, each if its budget allows it."""
+    many("reports", body.reports)
+    results: list[Counted | EngineError] = []
+    for each in body.reports:
+        try:
+            counted = await call.engine.report_usage(
+                each.lease, each.budget_id, each.dimensions, dedup_key=each.dedup_key
+            )
+            results.append(counted)
+        except EngineError as refused:
+            results.append(refused)
+    return UsageAnswers(results=results)
 
 
 async def record_spend(call: ApiCall, body: SpendRequest) -> Counted:
@@ -147,7 +195,9 @@ async def release_budget(call: ApiCall, body: ReleaseBudgetRequest) -> BudgetRel
 
 async def reset_budget(call: ApiCall, body: ResetBudgetRequest) -> BudgetReset:
     """Let the usage begin at zero."""
-    return await call.engine.reset_budget(call.text("budget_id"), actor=call.actor)
+    return await call.engine.reset_budget(
+        call.text("budget_id"), expected_last_mutation_at=seen_at(call), actor=call.actor
+    )
 
 
 async def report_usage_admin(call: ApiCall, body: AdminUsageRequest) -> Counted:
@@ -174,15 +224,28 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/v1/budgets",
         list_budgets,
-        scope=Scope.OPERATE_ALL,
+        scope=Scope.READ,
         query=PageQuery,
         answers={200: page_of(BudgetStatus)},
     ),
-    route("GET", B, get_budget_status, scope=Scope.READ, answers={200: BudgetStatus}),
-    _change("PATCH", B, update_budget_limits, BudgetChanges, {200: BudgetLimitsChanged}),
+    route("GET", B, get_budget_status, scope=Scope.READ, answers={200: BudgetStatus}, etag=True),
+    _change(
+        "PATCH", B, update_budget_limits, BudgetChanges, {200: BudgetLimitsChanged}, if_match=True
+    ),
     _change("POST", B + "/usage", report_usage, UsageRequest, {200: Counted}, scope=Scope.WORK),
+    _change(
+        "POST",
+        "/v1/work/usage",
+        report_usages,
+        UsageReports,
+        {200: UsageAnswers},
+        scope=Scope.WORK,
+        limit=BATCH,
+    ),
     _change("POST", B + "/spend", record_spend, SpendRequest, {200: Counted}, scope=Scope.WORK),
     _change("POST", B + "/report", report_usage_admin, AdminUsageRequest, {200: Counted}),
     _change("POST", B + "/release", release_budget, ReleaseBudgetRequest, {200: BudgetReleased}),
-    _change("POST", B + "/reset", reset_budget, ResetBudgetRequest, {200: BudgetReset}),
+    _change(
+        "POST", B + "/reset", reset_budget, ResetBudgetRequest, {200: BudgetReset}, if_match=True
+    ),
 )

@@ -71,10 +71,12 @@ async def claim(call: ApiCall, body: ClaimRequest) -> Reply:
     )
     began = asked_at = time.monotonic()
     until = began + call.seconds(body.wait)
+    draining = call.services.draining
+    if draining.is_set():
+        return Reply(status=204)
     found = await _claim_once(call, claimant, body)
     if found or body.wait <= 0:
         return _claimed(found, 0.0)
-    draining = call.services.draining
     async with call.services.waiter([f"lane:{lane}" for lane in claimant.lanes]) as waiter:
         while not found and not draining.is_set():
             left = until - time.monotonic()
@@ -98,7 +100,9 @@ async def _claim_once(call: ApiCall, claimant: Claimant, body: ClaimRequest) -> 
         call.engine.claim(claimant, ttl=body.ttl, limit=body.limit, lease_id=body.lease_id)
     )
     try:
-        return await asyncio.shield(claiming)
+        found = await asyncio.shield(claiming)
+        call.services.plain_claims.note(found)
+        return found
     except asyncio.CancelledError:
         found = await claiming
         if found:

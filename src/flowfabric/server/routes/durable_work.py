@@ -93,6 +93,7 @@ class WaitpointRequest(msgspec.Struct, frozen=True, kw_only=True):
     waitpoint_id: UUID | None = None
     entry: EntryWrite | None = None
     """Recorded in the journal with the waitpoint, or not at all."""
+    answer_schema: dict[str, Any] | None = None
 
 
 class WaitpointsRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -283,11 +284,8 @@ async def append_frames(call: ApiCall, body: FramesRequest) -> FramesAnswer:
     """Append frames to streams."""
     many("appends", body.appends)
     found = await call.engine.append_frames(body.appends)
-    return FramesAnswer(
-        results=[
-            each if isinstance(each, EngineError) else FramesAppended(frames=each) for each in found
-        ]
-    )
+    results = [x if isinstance(x, EngineError) else FramesAppended(frames=x) for x in found]
+    return FramesAnswer(results=results)
 
 
 async def suspend(call: ApiCall, body: SuspendRequests) -> SuspendAnswers:
@@ -306,6 +304,7 @@ async def create_waitpoint(call: ApiCall, body: WaitpointRequest) -> Waitpoint:
         expires_in=body.expires_in,
         waitpoint_id=body.waitpoint_id,
         entry=body.entry,
+        answer_schema=body.answer_schema,
     )
 
 

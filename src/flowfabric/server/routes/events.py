@@ -20,9 +20,10 @@ from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
+from flowfabric.ids import parse_uuid
 from flowfabric.server.asgi import cancel_all
 from flowfabric.server.call import ApiCall, Reply
-from flowfabric.server.pages import check_limit, tag_of
+from flowfabric.server.pages import check_limit, link_to_next, tag_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.sse import ServerEvent
 from flowfabric.server.table import Kind, Route, route
@@ -109,7 +110,9 @@ async def list_events(call: ApiCall, query: EventsQuery) -> Reply:
         ),
     )
     ends = {family: decode_cursor(end) for family, end in found.next_cursors.items()}
-    return Reply(value=Events(items=list(found.events), next_cursor=_cursor(ends) or None))
+    cursor = _cursor(ends) or None
+    value = Events(items=list(found.events), next_cursor=cursor)
+    return Reply(value=value, headers=link_to_next(call, cursor, query))
 
 
 def _places(cursor: str) -> dict[str, int]:
@@ -129,10 +132,20 @@ async def subscribe_events(call: ApiCall, query: LiveEventsQuery) -> AsyncGenera
     cursor = call.header("last-event-id") or query.cursor or ""
     places = _places(cursor)
     wanted = EventFilter(namespace=call.only(query.namespace), tag=tag_of(query.tag))
-    subscriptions = {
-        family: await _subscribe(call, family, places.get(family), wanted)
-        for family in dict.fromkeys(query.family or ["completion"])
-    }
+    # Compared as texts with those of the events, so each is in the form that these have.
+    if query.execution is not None:
+        execution = str(parse_execution_id(query.execution))
+        query = msgspec.structs.replace(query, execution=execution)
+    if query.flow is not None:
+        query = msgspec.structs.replace(query, flow=str(parse_uuid(query.flow, field="flow")))
+    subscriptions: dict[str, Subscription[Any]] = {}
+    try:
+        for family in dict.fromkeys(query.family or ["completion"]):
+            subscriptions[family] = await _subscribe(call, family, places.get(family), wanted)
+    except BaseException:
+        for each in subscriptions.values():
+            await each.aclose()
+        raise
     return _merged(subscriptions, query)
 
 

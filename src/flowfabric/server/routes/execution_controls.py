@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -21,9 +20,8 @@ from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevok
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.operators.wake_execution import Woken
 from flowfabric.errors import NotFound
-from flowfabric.instants import instant
 from flowfabric.server.call import ApiCall
-from flowfabric.server.problems import RequestProblem
+from flowfabric.server.etags import seen_at
 from flowfabric.server.routes.execution_reads import X, describe
 from flowfabric.server.table import CONTROL, LARGE, NOTHING, Route, route
 from flowfabric.states import Scope
@@ -123,156 +121,150 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     value: str
 
 
-_ETAG: Final = re.compile(r'"([0-9a-f]{1,14})\.[0-9a-f]{1,16}"')
-
-
-def seen_at(call: ApiCall) -> datetime | None:
-    """When the version was current that `If-Match` names; None if it names none.
-
-    The engine compares it inside its transaction, and raises `StaleView`.
-    """
-    expected = call.header("if-match")
-    if expected is None or expected == "*":
-        return None
-    found = _ETAG.fullmatch(expected)
-    if found is None:
-        raise RequestProblem("stale_view", "If-Match is not an ETag of an execution")
-    return instant(int(found[1], 16))
-
-
 async def cancel_execution(call: ApiCall, body: CancelRequest) -> Cancelled:
     """End the execution as cancelled; a repeat answers the same."""
     return await call.engine.cancel_execution(
-        await call.execution_id(),
+        call.named(),
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def replay_execution(call: ApiCall, body: ReplayRequest) -> Replayed:
     """Run an execution that has ended once more. With `If-Match` a repeat is refused by 412."""
-    execution_id = await call.execution_id()
     return await call.engine.replay_execution(
-        execution_id,
+        call.named(),
         from_=body.from_,
         from_step=body.from_step,
         downstream=body.downstream,
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def revoke_lease(call: ApiCall, body: RevokeRequest) -> LeaseRevoked | LeaseNotRevoked:
     """Take the execution away from its worker."""
     return await call.engine.revoke_lease(
-        await call.execution_id(),
+        call.named(),
         reason=body.reason,
         actor=call.actor,
         worker_instance_id=body.worker_instance_id,
         expected_lease_id=body.expected_lease_id or "",
         expected_lease_epoch=body.expected_lease_epoch,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def block_execution_for_admission(call: ApiCall, body: BlockRequest) -> Blocked:
     """Hold the execution back."""
     return await call.engine.block_execution_for_admission(
-        await call.execution_id(),
+        call.named(),
         body.reason,
         detail=body.detail,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def unblock_execution(call: ApiCall, body: UnblockRequest) -> Unblocked:
     """Let an execution go on that is held back."""
     return await call.engine.unblock_execution(
-        await call.execution_id(),
+        call.named(),
         expected_blocking_reason=body.expected_blocking_reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def resume_execution(call: ApiCall, body: ResumeRequest) -> Resumed:
     """Let a suspended execution go on without its signal."""
     return await call.engine.resume_execution(
-        await call.execution_id(),
+        call.named(),
         delay=body.delay,
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def wake_execution(call: ApiCall, body: WakeRequest) -> Woken:
     """Let the handler look again at what it waits for."""
     return await call.engine.wake_execution(
-        await call.execution_id(),
+        call.named(),
         skip=body.skip,
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def override_complete(call: ApiCall, body: CompleteRequest) -> Completed:
     """End the execution as completed, with this result."""
     return await call.engine.override_complete(
-        await call.execution_id(),
+        call.named(),
         result=body.result,
         encoding=body.encoding,
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def override_fail(call: ApiCall, body: FailRequest) -> TerminalFailed:
     """End the execution as failed."""
     return await call.engine.override_fail(
-        await call.execution_id(),
+        call.named(),
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def override_delay(call: ApiCall, body: DelayRequested) -> Delayed:
     """Hold the execution back for some time."""
     return await call.engine.override_delay(
-        await call.execution_id(),
+        call.named(),
         delay=body.delay,
         delay_until=body.delay_until,
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def change_priority(call: ApiCall, body: PriorityRequest) -> PriorityChanged:
     """Change the priority of an execution that waits."""
     return await call.engine.change_priority(
-        await call.execution_id(),
+        call.named(),
         body.priority,
         reason=body.reason,
         actor=call.actor,
         expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def set_execution_tag(call: ApiCall, body: TagRequest) -> None:
     """Set one tag."""
     await call.engine.set_execution_tag(
-        await call.execution_id(),
+        call.named(),
         call.text("key"),
         body.value,
         actor=call.actor,
         reason=body.reason,
+        namespaces=call.namespaces,
     )
 
 
@@ -286,7 +278,7 @@ async def get_execution_tag(call: ApiCall) -> Tag:
 
 
 def _control(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
-    settings: dict[str, Any] = {"scope": Scope.OPERATE, "limit": CONTROL, **more}
+    settings: dict[str, Any] = {"scope": Scope.OPERATE, "limit": CONTROL, "if_match": True, **more}
     return route("POST", X + path, handler, body=body, answers={200: answer}, **settings)
 
 
@@ -308,6 +300,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scope=Scope.OPERATE,
         limit=CONTROL,
         body=PriorityRequest,
+        if_match=True,
         answers={200: PriorityChanged},
     ),
     route(

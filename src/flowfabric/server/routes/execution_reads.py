@@ -15,9 +15,10 @@ from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.engine.joins.evaluate_flow_eligibility import FlowEligibility
 from flowfabric.engine.joins.read_upstream_results import UpstreamResult
 from flowfabric.engine.journal.list_steps import RecordedStep
-from flowfabric.errors import NotFound
+from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.server.call import ApiCall, RawBytes, Reply
+from flowfabric.server.etags import changed_version
 from flowfabric.server.pages import PageQuery, check_limit, page, page_of
 from flowfabric.server.problems import RequestProblem, invalid
 from flowfabric.server.table import NOTHING, Kind, Route, route
@@ -87,16 +88,18 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True):
     compensation: ExecutionId | None
 
 
-def etag(found: ExecutionSnapshot) -> str:
+def version(found: ExecutionSnapshot) -> str:
     """Changes whenever the execution does."""
     epoch = 0 if found.current_lease is None else found.current_lease.lease_epoch
-    return f'"{round(found.last_mutation_at.timestamp() * 1000):x}.{epoch:x}"'
+    return changed_version(found.last_mutation_at, f"{epoch:x}")
 
 
 async def describe(call: ApiCall, *, with_body: bool = False) -> ExecutionSnapshot:
     """The execution of the path, if the caller may see it; else raises `NotFound`."""
-    execution_id = await call.execution_id()
-    found = await call.engine.describe_execution(execution_id, with_body=with_body)
+    execution_id = call.named()
+    found = await call.engine.describe_execution(
+        execution_id, with_body=with_body, namespaces=call.namespaces
+    )
     if found is None:
         raise NotFound("execution", execution_id)
     return found
@@ -113,20 +116,16 @@ async def describe_execution(call: ApiCall, query: IncludeQuery) -> Reply:
     if "attempts" in asked:
         more["attempts"] = await engine.list_attempts(execution_id)
     if "explanation" in asked:
-        more["explanation"] = await engine.explain_execution(execution_id)
+        more["explanation"] = await engine.explain_execution(
+            execution_id, namespaces=call.namespaces
+        )
     if "outcome" in asked:
         outcomes = await engine.read_outcomes([execution_id])
-        more["outcome"] = without_result(call, outcomes.get(execution_id))
+        outcome = outcomes.get(execution_id)
+        more["outcome"] = None if outcome is None else call.without_result(outcome)
     if "history" in asked:
         more["history"] = (await engine.read_history(execution_id)).entries
-    return Reply(value=DescribedExecution(execution=found, **more), etag=etag(found))
-
-
-def without_result(call: ApiCall, outcome: ExecutionOutcome | None) -> ExecutionOutcome | None:
-    """The outcome, without its result for a token that must not see payloads."""
-    if outcome is None or not call.principal.hide_payloads:
-        return outcome
-    return msgspec.structs.replace(outcome, result=None)
+    return Reply(value=DescribedExecution(execution=found, **more), version=version(found))
 
 
 def check_payloads(call: ApiCall) -> None:
@@ -137,8 +136,8 @@ def check_payloads(call: ApiCall) -> None:
 
 async def read_execution_info(call: ApiCall) -> ExecutionInfo:
     """The whole state vector."""
-    execution_id = await call.execution_id()
-    found = await call.engine.read_execution_info(execution_id)
+    execution_id = call.named()
+    found = await call.engine.read_execution_info(execution_id, namespaces=call.namespaces)
     if found is None:
         raise NotFound("execution", execution_id)
     return found
@@ -146,7 +145,7 @@ async def read_execution_info(call: ApiCall) -> ExecutionInfo:
 
 async def explain_execution(call: ApiCall) -> Explanation:
     """Why the execution does not run, and what helps."""
-    return await call.engine.explain_execution(await call.execution_id())
+    return await call.engine.explain_execution(call.named(), namespaces=call.namespaces)
 
 
 async def list_attempts(call: ApiCall) -> Attempts:
@@ -169,7 +168,11 @@ async def read_history(call: ApiCall, query: HistoryQuery) -> Reply:
 async def read_execution_context(call: ApiCall) -> RawBytes:
     """The input of the execution, as it was given."""
     check_payloads(call)
-    found = await call.engine.read_execution_context(await call.execution_id())
+    execution_id = call.named()
+    try:
+        found = await call.engine.read_execution_context(execution_id, namespaces=call.namespaces)
+    except ValidationError:
+        raise NotFound("execution", execution_id) from None
     return RawBytes(data=found.input_payload, encoding=found.payload_encoding)
 
 
@@ -190,7 +193,7 @@ async def read_outcome(call: ApiCall, query: WaitQuery) -> Reply:
     found = await call.services.first_outcomes([execution_id], seconds)
     if not found:
         return Reply(status=202)
-    return Reply(value=without_result(call, found[0]))
+    return Reply(value=call.without_result(found[0]))
 
 
 async def read_upstream_results(call: ApiCall) -> UpstreamResults:

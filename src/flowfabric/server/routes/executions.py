@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
-from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
+from flowfabric.api.packed_ids import unpack_ids
 from flowfabric.client.create_in_chunks import create_all_or_none
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
-from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.engine.lifecycle.create_execution import (
+    Created,
+    Creation,
+    Duplicate,
+    NewExecution,
+)
 from flowfabric.errors import IdempotencyConflict, NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
@@ -28,7 +33,7 @@ from flowfabric.server.routes.submit_options import (
     with_limit,
 )
 from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
-from flowfabric.states import Scope
+from flowfabric.states import PublicState, Scope
 from flowfabric.tracing import TRACEPARENT, is_traceparent
 
 MAX_BATCH: Final = 1000
@@ -70,22 +75,41 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     limit_key: str | None = None
 
 
+class AlikeExecutions(msgspec.Struct, frozen=True, kw_only=True):
+    """Further executions, which differ from the last of `executions` by id and input only.
+
+    `ids_base64` has 18 bytes for each: its partition, the most significant byte first, and its
+    UUID. The inputs are encoded as that of the execution which they follow.
+    """
+
+    ids_base64: bytes
+    inputs_base64: list[bytes]
+
+
 class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Up to 1,000 executions; all are created, or none, unless `apart`.
 
+    `alike` are further ones like the last of `executions`, so that what they share is said once.
     With `apart` an execution whose key belongs to another one is refused in its place. `fresh`
-    says that the ids were made for this request, and that it was not sent before.
+    says that the ids were made for this request, and that it was not sent before. With `brief`
+    the answer has no results if all were created and wait to be claimed.
     """
 
     executions: list[SubmitRequest]
+    alike: AlikeExecutions | None = None
     apart: bool = False
     fresh: bool = False
+    brief: bool = False
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers in the order of the request."""
+    """The answers in the order of the request.
+
+    `all_created` instead of results: all were created and wait to be claimed.
+    """
 
     results: list[Created | Duplicate | IdempotencyConflict]
+    all_created: bool = False
 
 
 class UniqueRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,22 +154,19 @@ class OutcomesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: list[ExecutionOutcome]
 
 
-def new_execution(
-    call: ApiCall, given: SubmitRequest, key: str | None = None, *, alone: bool = False
-) -> NewExecution:
+def new_execution(call: ApiCall, given: SubmitRequest, *, alone: bool = False) -> NewExecution:
     """The execution that the request describes, in a namespace of the caller."""
     fields = msgspec.structs.asdict(given)
     fields["namespace"] = namespace = call.namespace(given.namespace)
-    if key is not None:
-        if given.idempotency_key not in (None, key):
-            raise invalid("idempotency_key", "differs from the header Idempotency-Key")
-        fields["idempotency_key"] = key
+    if alone:
+        fields["idempotency_key"] = call.idempotency_key(given.idempotency_key)
     for option in ("limit", "budget", "unique", "debounce"):
         del fields[option]
     if not alone and (given.unique or given.debounce) is not None:
         raise invalid("unique", "and debounce are for a request of one execution")
     with_key(fields, given.unique, given.debounce)
-    with_budgets(fields, given.policy, given.budget)
+    if given.budget:
+        with_budgets(fields, given.policy, given.budget)
     with_limit(fields, given.limit, call.engine.partitions)
     if fields["execution_id"] is None:
         fields["execution_id"] = ExecutionId.mint(
@@ -160,9 +181,22 @@ def new_execution(
     return NewExecution(**fields)
 
 
+def new_executions(call: ApiCall, given: Sequence[SubmitRequest]) -> list[NewExecution]:
+    """The executions that the requests describe."""
+    return [new_execution(call, each) for each in given]
+
+
+def _alike(like: NewExecution, given: AlikeExecutions) -> list[NewExecution]:
+    ids = unpack_ids(given.ids_base64)
+    if len(ids) != len(given.inputs_base64):
+        raise invalid("alike.inputs_base64", f"must be as many as the ids: {len(ids)}")
+    return [like.like(*each) for each in zip(ids, given.inputs_base64, strict=True)]
+
+
 def location(execution_id: ExecutionId) -> dict[str, str]:
     """Where the execution is."""
-    return {"location": f"/v1/executions/{quote(str(execution_id), safe=':')}"}
+    partition = execution_id.partition_key
+    return {"location": f"/v1/executions/%7Bfp:{partition}%7D:{execution_id.uuid}"}
 
 
 async def create_execution(call: ApiCall, body: SubmitRequest) -> Reply:
@@ -171,10 +205,10 @@ async def create_execution(call: ApiCall, body: SubmitRequest) -> Reply:
     201 if it was created, 200 if an execution with the same id or key was there before. The header
     `Idempotency-Key` is another way to give `idempotency_key`.
     """
-    new = new_execution(call, body, call.header("idempotency-key"), alone=True)
-    if new.flow_id is not None:
-        await check_flow(call, new.flow_id)
-    answer = await submit_keyed(call, new, body.unique, body.debounce)
+    new = new_execution(call, body, alone=True)
+    await check_flows(call, [new])
+    minted = body.execution_id is None
+    answer = await submit_keyed(call, new, body.unique, body.debounce, minted=minted)
     if isinstance(answer, Duplicate):
         await call.check_executions([answer.execution_id])
     status = 201 if isinstance(answer, Created) else 200
@@ -189,25 +223,45 @@ async def check_flow(call: ApiCall, flow_id: UUID) -> None:
             raise NotFound("flow", flow_id)
 
 
-async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
-    """Submit up to 1,000 executions: all are created, or none."""
-    if not 1 <= len(body.executions) <= MAX_BATCH:
-        raise invalid("executions", f"must be 1 to {MAX_BATCH}")
-    new = [new_execution(call, each) for each in body.executions]
+async def check_flows(call: ApiCall, new: Sequence[NewExecution]) -> None:
+    """Raise `NotFound` for a flow of these that the caller must not see."""
     for flow_id in {each.flow_id for each in new if each.flow_id is not None}:
         await check_flow(call, flow_id)
+
+
+async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
+    """Submit up to 1,000 executions: all are created, or none."""
+    more = [] if body.alike is None else body.alike.inputs_base64
+    if not body.executions or len(body.executions) + len(more) > MAX_BATCH:
+        raise invalid("executions", f"must be 1 to {MAX_BATCH}")
+    new = new_executions(call, body.executions)
+    if body.alike is not None:
+        new += _alike(new[-1], body.alike)
+    await check_flows(call, new)
+    results = await _created(call, body, new)
+    if body.brief and all(
+        type(each) is Created and each.public_state is PublicState.WAITING for each in results
+    ):
+        return BatchAnswer(results=[], all_created=True)
+    return BatchAnswer(results=results)
+
+
+async def _created(
+    call: ApiCall, body: BatchRequest, new: Sequence[NewExecution]
+) -> list[Creation]:
     if body.apart:
-        return BatchAnswer(results=await call.engine.create_execution(new, fresh=body.fresh))
+        return await call.engine.create_execution(new, fresh=body.fresh)
     if body.fresh and not any(each.idempotency_key for each in new):
-        return BatchAnswer(results=await call.engine.create_execution(new, fresh=True))
-    return BatchAnswer(results=await create_all_or_none(call.engine, new))
+        return await call.engine.create_execution(new, fresh=True)
+    return await create_all_or_none(call.engine, new)
 
 
 async def create_unique_executions(call: ApiCall, body: UniqueRequest) -> BatchAnswer:
     """Submit executions of which one exists at a time for each key: all are created, or none."""
     if not 1 <= len(body.executions) <= MAX_BATCH:
         raise invalid("executions", f"must be 1 to {MAX_BATCH}")
-    new = [new_execution(call, each) for each in body.executions]
+    new = new_executions(call, body.executions)
+    await check_flows(call, new)
     found = await call.engine.create_unique_executions(new, cancel_old=body.cancel_old)
     return BatchAnswer(results=found)
 
@@ -216,8 +270,10 @@ async def debounce_execution(
     call: ApiCall, body: DebounceRequest
 ) -> Created | Duplicate | IdempotencyConflict:
     """Submit an execution that requests which follow soon with its key put off."""
+    new = new_execution(call, body.execution)
+    await check_flows(call, [new])
     return await call.engine.debounce_execution(
-        new_execution(call, body.execution),
+        new,
         wait=body.wait,
         max_wait=body.max_wait,
         payload=body.payload,
@@ -240,7 +296,8 @@ async def read_outcomes(call: ApiCall, body: OutcomesRequest) -> OutcomesAnswer:
     seen = await call.visible(body.execution_ids)
     asked = [each for each in body.execution_ids if each in seen]
     seconds = call.seconds(body.wait)
-    return OutcomesAnswer(outcomes=await call.services.first_outcomes(asked, seconds))
+    found = await call.services.first_outcomes(asked, seconds)
+    return OutcomesAnswer(outcomes=[call.without_result(each) for each in found])
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -251,6 +308,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scope=Scope.WRITE,
         limit=LARGE,
         body=SubmitRequest,
+        idempotency_key=True,
         answers={201: Created | Duplicate, 200: Created | Duplicate},
     ),
     route(

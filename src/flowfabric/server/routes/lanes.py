@@ -9,7 +9,10 @@ import msgspec
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.retention.trim import Trim
-from flowfabric.server.call import ApiCall
+from flowfabric.errors import NotFound
+from flowfabric.ids import check_lane
+from flowfabric.server.call import ApiCall, Reply
+from flowfabric.server.etags import expected_version
 from flowfabric.server.table import CONTROL, NOTHING, Route, route
 from flowfabric.states import LaneState, Scope
 
@@ -17,7 +20,7 @@ L: Final = "/v1/lanes/{lane_id}"
 
 
 class Lanes(msgspec.Struct, frozen=True, kw_only=True):
-    """Every lane, with counts over all namespaces."""
+    """Every lane, with counts over the namespaces of the caller."""
 
     items: list[LaneCount]
 
@@ -59,7 +62,16 @@ class Trimmed(msgspec.Struct, frozen=True, kw_only=True):
 
 async def count_by_lane(call: ApiCall) -> Lanes:
     """The lanes and what waits in them."""
-    return Lanes(items=await call.engine.count_by_lane())
+    return Lanes(items=await call.engine.count_by_lane(namespaces=call.namespaces))
+
+
+async def describe_lane(call: ApiCall) -> Reply:
+    """One lane; `If-Match` compares its state and its retention."""
+    lane_id = check_lane(call.text("lane_id"))
+    for each in await call.engine.count_by_lane(namespaces=call.namespaces):
+        if each.lane_id == lane_id:
+            return Reply(value=each, version=each.version)
+    raise NotFound("lane", lane_id)
 
 
 async def register_lanes(call: ApiCall, body: LanesRequest) -> None:
@@ -70,13 +82,22 @@ async def register_lanes(call: ApiCall, body: LanesRequest) -> None:
 async def set_lane_state(call: ApiCall, body: LaneStateRequest) -> LaneChanged:
     """Pause, drain, disable or activate a lane."""
     return await call.engine.set_lane_state(
-        call.text("lane_id"), body.lane_state, reason=body.reason, actor=call.actor
+        call.text("lane_id"),
+        body.lane_state,
+        reason=body.reason,
+        expected_version=expected_version(call),
+        actor=call.actor,
     )
 
 
 async def set_lane_retention(call: ApiCall, body: RetentionRequest) -> None:
     """Say how long finished executions of a lane are kept."""
-    await call.engine.set_lane_retention(call.text("lane_id"), body.retention, actor=call.actor)
+    await call.engine.set_lane_retention(
+        call.text("lane_id"),
+        body.retention,
+        expected_version=expected_version(call),
+        actor=call.actor,
+    )
 
 
 async def trim_retention(call: ApiCall, body: TrimRequest) -> Trimmed:
@@ -89,7 +110,9 @@ async def trim_retention(call: ApiCall, body: TrimRequest) -> Trimmed:
     return Trimmed(executions=found, preview=body.preview)
 
 
-def _operate(method: str, path: str, handler: Any, body: Any, answers: Any) -> Route:
+def _operate(
+    method: str, path: str, handler: Any, body: Any, answers: Any, *, if_match: bool = False
+) -> Route:
     return route(
         method,
         L + path,
@@ -98,11 +121,13 @@ def _operate(method: str, path: str, handler: Any, body: Any, answers: Any) -> R
         limit=CONTROL,
         body=body,
         answers=answers,
+        if_match=if_match,
     )
 
 
 ROUTES: Final[tuple[Route, ...]] = (
     route("GET", "/v1/lanes", count_by_lane, scope=Scope.READ, answers={200: Lanes}),
+    route("GET", L, describe_lane, scope=Scope.READ, answers={200: LaneCount}, etag=True),
     route(
         "POST",
         "/v1/lanes",
@@ -112,7 +137,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         body=LanesRequest,
         answers={204: NOTHING},
     ),
-    _operate("PUT", "/state", set_lane_state, LaneStateRequest, {200: LaneChanged}),
-    _operate("PUT", "/retention", set_lane_retention, RetentionRequest, {204: NOTHING}),
+    _operate("PUT", "/state", set_lane_state, LaneStateRequest, {200: LaneChanged}, if_match=True),
+    _operate(
+        "PUT", "/retention", set_lane_retention, RetentionRequest, {204: NOTHING}, if_match=True
+    ),
     _operate("POST", "/trim", trim_retention, TrimRequest, {200: Trimmed}),
 )

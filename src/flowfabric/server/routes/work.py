@@ -45,9 +45,13 @@ class LeasesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Executions that have succeeded, with their results."""
+    """Executions that have succeeded, with their results.
+
+    With `brief` the answer has no results if this call ended all of them.
+    """
 
     completions: list[Completion]
+    brief: bool = False
 
 
 class FailuresRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,9 +124,13 @@ class Renewals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completions(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers in the order of the request."""
+    """The answers in the order of the request.
+
+    `all_completed` instead of results: this call ended all of them.
+    """
 
     results: list[Completed | Refusal]
+    all_completed: bool = False
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +183,8 @@ async def renew(call: ApiCall, body: RenewRequest) -> Renewals:
 
 async def _let_next_go(call: ApiCall, leases: Sequence[Lease]) -> None:
     """Executions that waited for slots of limits which these leases held are claimable."""
+    if call.services.plain_claims.include(leases):
+        return
     await call.engine.unblock_keys_of([each.execution_id for each in leases])
 
 
@@ -182,8 +192,12 @@ async def complete(call: ApiCall, body: CompletionsRequest) -> Completions:
     """Record results; flows then go on at once."""
     many("completions", body.completions)
     results = await call.engine.complete(body.completions)
-    await call.engine.dispatch()
-    await _let_next_go(call, [each.lease for each in body.completions])
+    leases = [each.lease for each in body.completions]
+    if not call.services.plain_claims.include(leases):
+        await call.engine.dispatch()
+        await _let_next_go(call, leases)
+    if body.brief and all(type(each) is Completed and not each.repeated for each in results):
+        return Completions(results=[], all_completed=True)
     return Completions(results=results)
 
 
@@ -243,6 +257,7 @@ async def spawn_children(call: ApiCall, body: SpawnRequest) -> Spawned:
     """Create children of the execution that the worker holds."""
     many("children", body.children)
     _check_children(call, body.children)
+    call.services.plain_claims.forget(body.lease)
     join = await call.engine.spawn_children(
         body.lease, body.children, group=body.group, policy=body.policy, entry=body.entry
     )
@@ -253,6 +268,7 @@ async def spawn_apart(call: ApiCall, body: SpawnApartRequest) -> None:
     """Create children of the execution that the worker holds, each with a join of its own."""
     many("children", list(body.children))
     _check_children(call, list(body.children.values()))
+    call.services.plain_claims.forget(body.lease)
     await call.engine.spawn_apart(body.lease, body.children, entry=body.entry)
 
 
@@ -268,7 +284,7 @@ async def read_window(call: ApiCall, body: WindowRequest) -> ChildWindow:
 
 async def read_join(call: ApiCall, body: JoinRequest) -> Join:
     """How far the join is that a handler waits for."""
-    return await call.engine.read_join(body.group)
+    return await call.engine.read_join(body.group, namespaces=call.namespaces)
 
 
 def _work(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:

@@ -70,13 +70,6 @@ class WorkerEvents(msgspec.Struct, frozen=True, kw_only=True):
     items: list[WorkerEvent]
 
 
-class UnservedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Pairs of a kind and a lane, each as `kind@lane`."""
-
-    kind: list[str]
-    namespace: str | None = None
-
-
 class UnservedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of a kind and a lane."""
 
@@ -163,15 +156,7 @@ async def list_worker_events(call: ApiCall, query: WorkerEventsQuery) -> WorkerE
     return WorkerEvents(items=found)
 
 
-async def find_unserved(call: ApiCall, query: UnservedQuery) -> UnservedKinds:
-    """Which of some kinds no live worker serves."""
-    pairs = [(kind, lane or "default") for kind, _, lane in (x.partition("@") for x in query.kind)]
-    return UnservedKinds(
-        items=await call.engine.find_unserved(call.namespace(query.namespace), pairs)
-    )
-
-
-async def find_unserved_pairs(call: ApiCall, body: UnservedRequest) -> UnservedKinds:
+async def find_unserved(call: ApiCall, body: UnservedRequest) -> UnservedKinds:
     """Which of some kinds on their lanes no live worker serves."""
     namespace = call.namespace(body.namespace)
     return UnservedKinds(items=await call.engine.find_unserved(namespace, body.kinds))
@@ -240,18 +225,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     route(
         "GET",
         "/v1/unserved",
-        find_unserved,
-        scope=Scope.READ,
-        query=UnservedQuery,
-        answers={200: UnservedKinds},
-    ),
-    _post("/v1/unserved", find_unserved_pairs, UnservedRequest, UnservedKinds, Scope.READ),
-    route(
-        "GET",
-        "/v1/unserved/routes",
         list_unserved_routes,
         scope=Scope.READ,
         query=UnservedRoutesQuery,
         answers={200: UnservedRoutes},
     ),
+    _post("/v1/unserved", find_unserved, UnservedRequest, UnservedKinds, Scope.READ),
 )

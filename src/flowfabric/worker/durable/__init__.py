@@ -21,6 +21,8 @@ compensations  calls that run unless the execution succeeds
 compensator    the handler that makes them
 awaited        what a handler waits for
 looks          what running handlers wait for, looked at once a second
+after_turns    waiting for turns of the event loop
+lease_lost     the engine refuses a call, because the lease is gone
 parking        when an attempt gives up its lease to wait
 services       the statements of all attempts of a worker, gathered
 diverged       what becomes of a handler that made other calls than before

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, overload
 from uuid import UUID
 
 from flowfabric.conditions import Signal
-from flowfabric.engine.journal.entry import MAX_NAME, PATCH_PREFIX
-from flowfabric.errors import ConfigError, ValidationError
-from flowfabric.ids import ExecutionId
+from flowfabric.engine.journal.entry import MAX_NAME, PATCH_PREFIX, check_entry_name
+from flowfabric.errors import ConfigError, ValidationError, invalid_input
+from flowfabric.ids import ExecutionId, check_type
 from flowfabric.instants import instant
 from flowfabric.policy import Retry
 from flowfabric.states import JournalKind
-from flowfabric.worker.child_batch import ChildCall
+from flowfabric.worker.child_batch import ChildCall, check_call
 from flowfabric.worker.durable import compensations, restart, select, step_tx, waitpoints, waits
 from flowfabric.worker.durable.child_calls import ChildCalls
 from flowfabric.worker.durable.select import Arm, Selected, SignalArm, TimerArm
@@ -26,7 +26,7 @@ from flowfabric.worker.durable.step import (
     DeclaredStep,
     StepSettings,
     check_callable,
-    check_retry,
+    check_step_retry,
     check_timeout,
     exception_types,
 )
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _SENDS = "signal:"
+_OPTIONS = frozenset({"retry", "timeout", "raises", "returns", "lazy"})
+"""The options of a step, besides its key."""
 
 
 class DurableCalls(ChildCalls):
@@ -177,7 +179,7 @@ class DurableCalls(ChildCalls):
     def patched(self, name: str) -> bool:
         """May the handler take the new way? Executions that began on the old way keep it."""
         durable = self._durable_calls()
-        return bool(durable.noted_once(PATCH_PREFIX + name, JournalKind.PATCH))
+        return bool(durable.noted_once(PATCH_PREFIX + check_entry_name(name), JournalKind.PATCH))
 
     @property
     def version(self) -> int:
@@ -201,7 +203,7 @@ class DurableCalls(ChildCalls):
     ) -> Coroutine[Any, Any, None]: ...
     def sleep(self, *given: Any, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Sleep, for years if need be, without holding the lease or a slot."""
-        name, duration = given if len(given) == 2 else ("sleep", *given)
+        name, duration = _named(given, "duration")
         waits.check_duration(duration, field="duration")
         durable = self._durable_calls()
         return waits.sleep_for(durable, durable.allot(name, key), duration).over()
@@ -216,7 +218,7 @@ class DurableCalls(ChildCalls):
     ) -> Coroutine[Any, Any, None]: ...
     def sleep_until(self, *given: Any, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Sleep until an instant, without holding the lease or a slot."""
-        name, moment = given if len(given) == 2 else ("sleep", *given)
+        name, moment = _named(given, "moment")
         durable = self._durable_calls()
         return waits.sleep_until(durable, durable.allot(name, key), moment).over()
 
@@ -252,17 +254,27 @@ class DurableCalls(ChildCalls):
 
         Raises `NotFound`, `TargetNotSignalable` if that execution has ended, and `ValidationError`.
         """
+        check_type(execution_id, ExecutionId, field="execution_id")
+        check_entry_name(name)
         durable = self._durable_calls()
-        shown = f"{_SENDS}{name}".encode()[:MAX_NAME].decode(errors="ignore")
-        allotted = durable.allot(shown, key)
+        allotted = durable.allot(_shortened(f"{_SENDS}{name}"), key)
         return waits.sending(durable, allotted, execution_id, name, payload).result()
 
     def waitpoint(
-        self, name: str, *, expires: float | timedelta, key: str | None = None
+        self,
+        name: str,
+        *,
+        expires: float | timedelta,
+        key: str | None = None,
+        answer: type | None = None,
     ) -> Coroutine[Any, Any, HandlerWaitpoint]:
-        """A place where an outsider with its token can signal this execution."""
+        """A place where an outsider with its token can signal this execution.
+
+        `answer` is the class of the payload that people are asked for: the dashboard draws a form
+        from its JSON schema.
+        """
         durable = self._durable_calls()
-        return waitpoints.make_waitpoint(durable, durable.allot(name, key), expires)
+        return waitpoints.make_waitpoint(durable, durable.allot(name, key), expires, answer)
 
     def wait(
         self,
@@ -279,7 +291,7 @@ class DurableCalls(ChildCalls):
         `SignalTimeout`, the others end the execution as their name says, or `escalate` it to an
         operator.
         """
-        condition.check()
+        waitpoints.check_condition_given(condition)
         durable = self._durable_calls()
         due_ms = waits.due_from(durable, timeout)
         allotted = durable.allot(name, key)
@@ -297,7 +309,7 @@ class DurableCalls(ChildCalls):
 
     def signal_of(self, name: str, type: Any = Any) -> SignalArm:  # noqa: A002  as above
         """The arm of a signal, for `select`."""
-        return SignalArm(name, type)
+        return SignalArm(check_entry_name(name), type)
 
     def timer(self, duration: float | timedelta) -> TimerArm:
         """The arm of a timer, for `select`."""
@@ -308,7 +320,8 @@ class DurableCalls(ChildCalls):
     async def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Begin anew with other arguments and an empty journal; never returns.
 
-        For handlers without an end. Signals that were not consumed are kept, and children run on.
+        For handlers without an end. Signals that were not consumed are kept, children run on, and
+        waitpoints are closed.
         """
         refuse_nested("restart")
         await restart.restart(self._durable_calls(), args, kwargs)
@@ -317,13 +330,30 @@ class DurableCalls(ChildCalls):
         self, call: ChildCall[Any], *, key: str | None = None
     ) -> Coroutine[Any, Any, None]:
         """Run this call if the execution ends otherwise than by success, the last armed first."""
+        check_call(call, field="call")
         durable = self._durable_calls()
-        return compensations.compensate(durable, durable.allot(call.task.kind, key), call)
+        return compensations.compensate(
+            durable, durable.allot(_shortened(call.task.kind), key), call
+        )
 
     def disarm(self) -> Coroutine[Any, Any, None]:
         """Forget the compensations that are armed so far."""
         durable = self._durable_calls()
         return compensations.disarm(durable, durable.allot("disarm"))
+
+
+def _shortened(name: str) -> str:
+    """The name of an entry that is made of a longer one; its calls are counted together."""
+    return name.encode()[:MAX_NAME].decode(errors="ignore")
+
+
+def _named(given: tuple[Any, ...], field: str) -> tuple[Any, Any]:
+    """Name and time of a sleep; raises `ValidationError(invalid_input)` for other arguments."""
+    if len(given) not in (1, 2):
+        raise invalid_input(
+            field, len(given), f"arguments were given: write a {field}, or a name and a {field}"
+        )
+    return given if len(given) == 2 else ("sleep", *given)
 
 
 def step_of(
@@ -342,10 +372,15 @@ def step_of(
     function = check_callable(first, rest[0] if rest else None)
     if not options:
         return StepSettings(name=first, function=function), rest[1:]
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown:
+        why = f"has no option {', '.join(unknown)}; there are {', '.join(sorted(_OPTIONS))}"
+        raise ConfigError("step", str(first), why)
     try:
         timeout = check_timeout(options.pop("timeout", None))
-        retry = check_retry(options.pop("retry", None))
+        retry = check_step_retry(options.pop("retry", None))
         raises = exception_types(options.pop("raises", ()), field="raises")
+        check_type(options.get("lazy", False), bool, field="lazy")
         step = StepSettings(
             name=first, function=function, timeout=timeout, retry=retry, raises=raises, **options
         )

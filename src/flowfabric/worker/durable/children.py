@@ -15,7 +15,13 @@ from flowfabric.errors import ChildFailed, invalid_input
 from flowfabric.ids import ExecutionId, GroupId, PartitionKey
 from flowfabric.joins import AllOf, AnyOf, Disposition, JoinPolicy, Quorum
 from flowfabric.states import GroupState, JournalKind, JournalState, PublicState
-from flowfabric.worker.child_batch import Child, ChildBatch, ChildCall, child_failed
+from flowfabric.worker.child_batch import (
+    Child,
+    ChildBatch,
+    ChildCall,
+    check_calls,
+    child_failed,
+)
 from flowfabric.worker.durable.awaited import Awaited
 from flowfabric.worker.durable.keys import current_branch
 from flowfabric.worker.durable.step_errors import StoredError, not_recorded
@@ -84,11 +90,12 @@ class Children:
         """The children of the next call, found again by its name or its place."""
         inherits = isinstance(budget, OwnBudgets)
         budgets = () if inherits else budget_names(budget)
+        given = check_calls(calls)
         key = self._durable.allot(name or CHILDREN)
         batch = ChildBatch(
             self._lease.execution_id,
             key.occurrence,
-            list(calls),
+            given,
             generation=self._durable.journal.generation,
             name=name,
         )

@@ -19,8 +19,9 @@ from flowfabric.errors import ConfigError, EntryDecodeError, NonDeterministicRep
 from flowfabric.instants import epoch_ms
 from flowfabric.states import DIVERGENCE, JournalKind, JournalState, SuspensionReason
 from flowfabric.worker.durable.journal import AttemptJournal
-from flowfabric.worker.durable.keys import EntryKey
-from flowfabric.worker.durable.parking import REFUSED, Parking, lease_lost
+from flowfabric.worker.durable.keys import VERSION, EntryKey
+from flowfabric.worker.durable.lease_lost import REFUSED, lease_lost
+from flowfabric.worker.durable.parking import Parking
 from flowfabric.worker.durable.step_errors import StoredError, decode_error
 from flowfabric.worker.durable.steps import refuse_nested
 from flowfabric.worker.durable.values import StoredValue, Values
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log: Final = logging.getLogger("flowfabric.worker")
-_VERSION: Final = "ff.version"
-"""The name of the entry that holds the version of the task."""
 
 
 class Durable:
@@ -76,8 +75,9 @@ class Durable:
             self._note_version()
 
     def allot(self, name: str, item: str | None = None) -> EntryKey:
-        """The key of a durable call, at the moment when it is made."""
+        """The key of a durable call, at the moment when it is made; raises `LeaseLost`."""
         refuse_nested(name)
+        self.attempt.check_lease()
         branch = self.journal.call_begins()
         return self.journal.occurrences.allot(name, item, branch.task)
 
@@ -195,7 +195,7 @@ class Durable:
     @property
     def _is_plain(self) -> bool:
         """Has nothing been recorded but reports of usage and the version?"""
-        count = self.uses + (EntryKey(_VERSION, "", 0) in self.journal.entries)
+        count = self.uses + (EntryKey(VERSION, "", 0) in self.journal.entries)
         return not self.journal.began_before and len(self.journal.entries) == count
 
     # Lazy entries.
@@ -219,15 +219,15 @@ class Durable:
     @property
     def version(self) -> int:
         """The version of the task with which the execution began."""
-        entry = self.journal.entries.get(EntryKey(_VERSION, "", 0))
+        entry = self.journal.entries.get(EntryKey(VERSION, "", 0))
         if entry is None:
             return 0
-        return self.decode(EntryKey(_VERSION, "", 0), StoredValue(entry.value, entry.encoding), int)
+        return self.decode(EntryKey(VERSION, "", 0), StoredValue(entry.value, entry.encoding), int)
 
     def _note_version(self) -> None:
         """The execution begins with this version of the task."""
         value = self.values.encode(self.settings.version)
-        key = EntryKey(_VERSION, "", 0)
+        key = EntryKey(VERSION, "", 0)
         self.journal.later(
             self.journal.entry(key, JournalKind.VERSION, JournalState.DONE, value=value)
         )

@@ -17,6 +17,7 @@ import msgspec
 
 from flowfabric.counters import REPLAYED_ENTRIES
 from flowfabric.engine.journal.entry import EntryWrite, JournalEntry
+from flowfabric.engine.journal.kept_entries import Mark
 from flowfabric.errors import EntryDecodeError, JournalFull, NonDeterministicReplay
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import epoch_ms, instant, seconds_since
@@ -56,12 +57,6 @@ KnownEntry: TypeAlias = JournalEntry | EntryWrite
 """An entry that was read, or one that this run of the handler writes."""
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """The value of a mark: which generation of the journal this is."""
-
-    generation: int = 0
-
-
 class _Decided(msgspec.Struct, frozen=True):
     succeeded: list[str] = []
     lost: list[str] = []
@@ -74,6 +69,8 @@ class _Failed(NamedTuple):
     write: EntryWrite
     branch: Branch
     """The branch of the handler that made the call."""
+    is_own: bool
+    """Was it raised in the task of the handler, and not in one that the handler has begun?"""
 
 
 class AttemptJournal:
@@ -92,6 +89,10 @@ class AttemptJournal:
         self.occurrences = Occurrences(attempt.slot)
         self.entries: dict[EntryKey, KnownEntry] = {}
         self.generation = 0
+        self._again: set[EntryKey] = set()
+        """The calls that a replay dropped, although later ones are recorded."""
+        self._anew: set[EntryKey] = set()
+        """Those of them that this run has made."""
         self._unvisited: dict[EntryKey, None] = {}
         self._names: dict[str, int] = {}
         self._repeated = 0
@@ -115,7 +116,9 @@ class AttemptJournal:
             self._count += 1
             self._size += len(entry.value or b"")
             if entry.kind is JournalKind.MARK:
-                self.generation = msgspec.json.decode(entry.value or b"{}", type=Mark).generation
+                mark = Mark.decode(entry.value)
+                self.generation = mark.generation
+                self._again = {EntryKey(*each) for each in mark.again}
                 continue
             key = EntryKey(entry.name, entry.item, entry.occurrence)
             self.entries[key] = entry
@@ -217,14 +220,27 @@ class AttemptJournal:
         """Wait until every recorded entry has been asked for: `key` is a new call.
 
         Raises `NonDeterministicReplay` if some are left after a while: they would be done twice
-        under other names.
+        under other names. A call that a replay dropped goes on at once: later ones are recorded.
         """
-        try:
-            async with asyncio.timeout(self._settings.replay_patience):
-                await self._caught_up.wait()
-        except TimeoutError:
-            self.check()
-            raise self.diverge(str(key)) from None
+        if key in self._again:
+            self._anew.add(key)
+            return
+        while True:
+            mended = self._is_mending
+            try:
+                async with asyncio.timeout(self._settings.replay_patience):
+                    await self._caught_up.wait()
+                return
+            except TimeoutError:
+                self.check()
+                if not mended and not self._is_mending:
+                    raise self.diverge(str(key)) from None
+
+    @property
+    def _is_mending(self) -> bool:
+        """Is a call on its way that a replay dropped? Recorded ones may follow it."""
+        known = [self.entries.get(key) for key in self._anew]
+        return any(entry is None or entry.state is JournalState.OPEN for entry in known)
 
     def diverge(self, asked: str, *, recorded: str | None = None) -> NonDeterministicReplay:
         """The error of a handler that makes other calls than before; it decides the outcome."""
@@ -314,7 +330,8 @@ class AttemptJournal:
 
     def failed(self, key: EntryKey, write: EntryWrite, branch: Branch) -> None:
         """A call failed: recorded once the handler has got over it, and not if it ends by it."""
-        self._failed.append(_Failed(key, write, branch))
+        is_own = asyncio.current_task() is self._attempt.slot
+        self._failed.append(_Failed(key, write, branch, is_own))
 
     def call_begins(self) -> Branch:
         """The branch of the handler that makes a call now: it has got over its failures."""
@@ -337,19 +354,44 @@ class AttemptJournal:
         """Do entries wait for a flush?"""
         return bool(self._later)
 
+    def unwritten(self, *writes: EntryWrite) -> list[EntryWrite]:
+        """These entries, after those that wait for a flush."""
+        return [*self._later, *writes]
+
     def record(self, *writes: EntryWrite) -> Coroutine[Any, Any, None]:
         """Write these entries, and those that wait for a flush; ends once they are committed."""
-        everything: Sequence[EntryWrite] = writes
-        if self._later:
-            everything, self._later = [*self._later, *writes], []
-        return self._write(everything)
+        if not self._later:
+            return self._write(writes)
+        return self._write_all([*self._later], writes)
+
+    async def _write_all(self, later: list[EntryWrite], writes: Sequence[EntryWrite]) -> None:
+        """Write both; the first wait on until they are committed.
+
+        So a step of another branch, which begins meanwhile, waits for their commit too, and a flush
+        that is cancelled leaves them to the next one.
+        """
+        await self._write([*later, *writes])
+        self.committed(later)
+
+    def committed(self, writes: Sequence[EntryWrite]) -> None:
+        """These entries do not wait for a flush any more."""
+        written = set(map(id, writes))
+        self._later = [each for each in self._later if id(each) not in written]
 
     async def flush(self, ended_by: BaseException | None) -> None:
         """The handler has ended: write what waits for a flush; but not the failure that ended it.
 
-        A handler that has returned, or has ended by something else, has got over its failures.
+        A handler that has returned has got over its failures. One that ended by something else has
+        got over those that were raised in its own task: of several that failed beside each other it
+        may have seen the first only.
         """
         left = unrecorded(ended_by)
-        self._got_over([each for each in self._failed if each.key not in left])
+        self._got_over(
+            [
+                each
+                for each in self._failed
+                if ended_by is None or (each.is_own and each.key not in left)
+            ]
+        )
         self._failed.clear()
         await self.record()

@@ -7,8 +7,11 @@ import contextvars
 from typing import Any, Final, NamedTuple
 
 from flowfabric.engine.journal.entry import check_entry_name, entry_key
-from flowfabric.errors import StepNeedsKey
+from flowfabric.errors import StepNeedsKey, invalid_input
 from flowfabric.ids import check_name
+
+VERSION: Final = "ff.version"
+"""The name of the entry that holds the version of the task."""
 
 
 class EntryKey(NamedTuple):
@@ -72,6 +75,8 @@ class Occurrences:
         name too, and `ValidationError` for a name or item that cannot be stored.
         """
         check_entry_name(name)
+        if name == VERSION:
+            raise invalid_input("name", name, "is the name under which the version is recorded")
         if item is None:
             self._check_order(name, caller)
         else:

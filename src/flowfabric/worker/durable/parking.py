@@ -13,8 +13,9 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
+from flowfabric.engine.journal.delay_with_entries import Sleeper
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
@@ -26,19 +27,17 @@ from flowfabric.engine.suspensions.suspension import (
 )
 from flowfabric.errors import (
     EngineError,
-    ExecutionNotActive,
-    LeaseExpired,
     LeaseLost,
-    NotFound,
     PendingWaitpointExpired,
-    StaleLease,
     TransactionOpen,
     WaitpointNotPending,
 )
 from flowfabric.ids import GroupId
 from flowfabric.instants import instant
 from flowfabric.worker.attempt_suspended import AttemptSuspended
+from flowfabric.worker.durable.after_turns import after_turns
 from flowfabric.worker.durable.awaited import Awaited, detail_of, earliest, suspend_request
+from flowfabric.worker.durable.lease_lost import REFUSED, lease_lost
 
 if TYPE_CHECKING:
     from flowfabric.worker.durable.journal import AttemptJournal
@@ -53,8 +52,6 @@ _CLEAN_UP_WITHIN: Final = 5.0
 _UNWIND_WITHIN: Final = 0.5
 _STOP_WITHIN: Final = 1.0
 
-REFUSED: Final = (NotFound, ExecutionNotActive, StaleLease, LeaseExpired)
-"""The answers of the engine to a caller that does not hold the lease."""
 _LOOK_AGAIN: Final = (
     NothingToWaitFor,
     NothingToSuspendFor,
@@ -281,9 +278,7 @@ class Parking:
 
     async def _is_quiet(self) -> bool:
         changes = self._changes
-        await asyncio.sleep(_QUIET_FOR)
-        for _ in range(_QUIET_TURNS):
-            await asyncio.sleep(0)
+        await after_turns(_QUIET_TURNS, pause=_QUIET_FOR)
         return not self._busy and changes == self._changes and bool(self._waits)
 
     def _wake_due(self) -> bool:
@@ -314,8 +309,7 @@ class Parking:
         openings = [write for wait in self._waits if (write := wait.opening()) is not None]
         self._journal.parks()
         with self.busy():
-            await self._journal.record(*openings)
-            if await self._gave_up(waits):
+            if await self._gave_up(waits, openings):
                 self.gave_up()
                 return
         await self._look()
@@ -326,11 +320,15 @@ class Parking:
         self._refused_at = now
         await asyncio.sleep(min(_LOOK_EVERY, _QUIET_FOR * (2 ** min(self._refusals, 10) - 1)))
 
-    async def _gave_up(self, waits: Sequence[Awaited]) -> bool:
-        """Give up the lease; False if something was decided meanwhile and it is still held."""
+    async def _gave_up(self, waits: Sequence[Awaited], openings: Sequence[EntryWrite]) -> bool:
+        """Give up the lease; False if something was decided meanwhile and it is still held.
+
+        The entries are recorded before, or with it.
+        """
         due = earliest(waits)
         if due is not None and all(each.is_timer for each in waits):
-            return await self._delayed(instant(due), detail_of(waits))
+            return await self._delayed(instant(due), detail_of(waits), openings)
+        await self._journal.record(*openings)
         only_joins = not any(each.signals or each.waitpoints for each in waits)
         joins = [join for each in waits for join in each.joins]
         if due is None and joins and only_joins:
@@ -338,11 +336,13 @@ class Parking:
         read = self._services.signals_read(self._attempt)
         return await self.suspended_for(suspend_request(self._attempt.lease, waits, read))
 
-    async def _delayed(self, until: datetime, detail: str) -> bool:
+    async def _delayed(self, until: datetime, detail: str, openings: Sequence[EntryWrite]) -> bool:
         request = DelayRequest(lease=self._attempt.lease, delay_until=until, detail=detail)
-        answer = await self._services.delay(self._attempt, request)
+        sleeper = Sleeper(request=request, entries=self._journal.unwritten(*openings))
+        answer = await self._services.delay(self._attempt, sleeper)
         if not isinstance(answer, Delayed):
             self._refused(answer)
+        self._journal.committed(sleeper.entries)
         self._services.promote_at(until, self._journal.now)
         return True
 
@@ -390,11 +390,3 @@ class Parking:
 def _retrieved(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()
-
-
-def lease_lost(attempt: RunningAttempt, refusal: Exception) -> NoReturn:
-    """The engine refused a call of the attempt: its handler must stop."""
-    attempt.lost = True
-    if attempt.on_lost is not None:
-        attempt.on_lost.set()
-    raise LeaseLost(str(refusal)) from refusal

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import msgspec
 
 from flowfabric.conditions import AnyCondition, Signal
-from flowfabric.errors import ConfigError, EntryDecodeError, SignalPayloadInvalid
+from flowfabric.errors import ConfigError, EntryDecodeError, SignalPayloadInvalid, SignalTimeout
 from flowfabric.instants import epoch_ms
 from flowfabric.states import GroupState, JournalKind, JournalState
 from flowfabric.worker.child_batch import Child
 from flowfabric.worker.durable.awaited import Awaited
+from flowfabric.worker.durable.step_errors import StoredError
 from flowfabric.worker.durable.values import StoredValue
 from flowfabric.worker.durable.waitpoints import (
     WaitpointCondition,
+    WaitpointLook,
     close_waitpoints,
+    first_of,
     look_at,
 )
 from flowfabric.worker.durable.waits import check_duration, read_inbox, take_signal
@@ -89,8 +92,8 @@ class Select:
         self._started_ms = durable.journal.now_ms
         timers = [arm.milliseconds for arm in arms.values() if isinstance(arm, TimerArm)]
         self._due_ms = self._started_ms + timers[0] if timers else None
-        self._closed: set[str] = set()
-        """The arms whose waitpoints take no more signals: they are not waited for."""
+        self._looks: dict[str, WaitpointLook] = {}
+        """The arms of waitpoints, as they were seen last."""
 
     async def result(self) -> Selected:
         """The arm that was first; of several that are ready, the first that is named."""
@@ -101,6 +104,8 @@ class Select:
         elif entry.state is JournalState.DONE:
             stored = StoredValue(entry.value, entry.encoding)
             return await self._selected(durable.decode(self._key, stored, _Winner))
+        elif entry.state is JournalState.FAILED:
+            raise SignalTimeout(self._key.name)
         else:
             self._started_ms = epoch_ms(entry.started_at)
             self._due_ms = None if entry.due_at is None else epoch_ms(entry.due_at)
@@ -111,6 +116,8 @@ class Select:
                 winner, signal_seq = await self._ready(name, arm, over=over)
                 if winner is not None:
                     return await self._won(winner, signal_seq)
+            if self._is_hopeless:
+                await self._timed_out()
             await durable.parking.until_changed(self._awaited(), self._opening)
 
     async def _read_signals(self, *, over: bool) -> None:
@@ -140,11 +147,7 @@ class Select:
                 decided = join.group_state is not GroupState.PENDING
                 return (_Winner(name) if decided else None), None
             case WaitpointCondition():
-                look = await look_at(durable, arm, self._due_ms)
-                if look.is_open:
-                    self._closed.discard(name)
-                else:
-                    self._closed.add(name)
+                self._looks[name] = look = await look_at(durable, arm, self._due_ms)
                 signals = look.satisfied_by
                 return (None if signals is None else _Winner(name, signals=signals)), None
 
@@ -177,19 +180,29 @@ class Select:
             case WaitpointCondition():
                 return Selected(winner.name, winner.signals)
 
+    @property
+    def _is_hopeless(self) -> bool:
+        """Are all arms waitpoints that take no more signals?"""
+        looks = self._looks
+        return len(looks) == len(self._arms) and all(each.is_hopeless for each in looks.values())
+
+    async def _timed_out(self) -> NoReturn:
+        fault = StoredError(error_type="SignalTimeout", category="timeout", reason="timed out")
+        await self._durable.record(self._entry(JournalState.FAILED, value=fault))
+        raise SignalTimeout(self._key.name)
+
     def _awaited(self) -> Awaited:
-        arms = [arm for name, arm in self._arms.items() if name not in self._closed]
-        conditions = [arm for arm in arms if isinstance(arm, WaitpointCondition)]
-        condition = None
-        if conditions:
-            condition = AnyCondition(tuple(each.condition for each in conditions))
+        """When a waitpoint expires the handler runs again, and waits for the others."""
+        arms = self._arms.values()
+        looks = [each for each in self._looks.values() if not each.is_hopeless]
+        conditions = tuple(each.remaining for each in looks if each.remaining is not None)
         return Awaited(
             detail=f"waits for the first of {', '.join(self._arms)}",
-            due_ms=self._due_ms,
+            due_ms=first_of(self._due_ms, *(each.closes_ms for each in looks)),
             signals=tuple(arm.name for arm in arms if isinstance(arm, SignalArm)),
             joins=tuple(arm.group for arm in arms if isinstance(arm, Child) and arm.group),
-            waitpoints=tuple(each for arm in conditions for each in arm.ids),
-            condition=condition,
+            waitpoints=tuple(dict.fromkeys(each for look in looks for each in look.waitpoints)),
+            condition=AnyCondition(conditions) if conditions else None,
         )
 
     def _opening(self) -> EntryWrite | None:

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from flowfabric.counters import JOURNAL_ENTRIES, JOURNAL_FLUSH_SECONDS, JOURNAL_FLUSH_SIZE
 from flowfabric.db.batcher import Batcher
 from flowfabric.db.faults import is_trouble
+from flowfabric.engine.journal.delay_with_entries import Sleeper
 from flowfabric.engine.journal.entry import EntryWrite
-from flowfabric.engine.lifecycle.delay import DelayRequest
+from flowfabric.engine.lifecycle.delay import Delayed
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.engine.suspensions.suspension import SuspendRequest
 from flowfabric.errors import EngineError, FlowFabricError
 from flowfabric.ids import ExecutionId
+from flowfabric.worker.durable.lease_lost import REFUSED, lease_lost
 from flowfabric.worker.durable.looks import Looks
-from flowfabric.worker.durable.parking import REFUSED, lease_lost
 from flowfabric.worker.frame_writer import FrameWriter
 from flowfabric.worker.maintenance import promote
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
@@ -68,8 +69,8 @@ class DurableServices:
         self._inboxes: Batcher[ExecutionId, Inbox] = Batcher(
             self._read_inboxes, max_weight=200, in_flight=1
         )
-        self._delays: Batcher[DelayRequest, Any] = Batcher(
-            self._plain(engine.delay), max_weight=MOST_ENTRIES, in_flight=1
+        self._delays: Batcher[Sleeper, Any] = Batcher(
+            self._delay, max_weight=MOST_ENTRIES, weight=_weight, in_flight=1
         )
         self._child_waits: Batcher[ChildWait, Any] = Batcher(
             self._plain(engine.wait_children), max_weight=_MOST_PARKS, in_flight=1
@@ -154,8 +155,7 @@ class DurableServices:
         writes = [each for many in requests for each in many]
         began = time.perf_counter()
         refused = await self.engine.record_entries(writes)
-        JOURNAL_FLUSH_SECONDS.observe(time.perf_counter() - began)
-        JOURNAL_FLUSH_SIZE.observe(len(writes))
+        observe_flush(began, writes)
         if refused:
             writes = [each for each in writes if each.lease not in refused]
         count_entries(writes)
@@ -203,9 +203,31 @@ class DurableServices:
 
     # Parks. Each answers with what the engine answers, also if that is a refusal.
 
-    async def delay(self, attempt: RunningAttempt, request: DelayRequest) -> Any:
+    async def delay(self, attempt: RunningAttempt, sleeper: Sleeper) -> Any:
+        """Also records the entries of the handler; neither happens without the lease."""
         await self.frames.flush(attempt)
-        return await repeat_while_leased(attempt, _answer, self._delays, request)
+        return await repeat_while_leased(attempt, _answer, self._delays, sleeper)
+
+    async def _delay(self, sleepers: Sequence[Sleeper]) -> Sequence[Any]:
+        """With one statement; over HTTP the entries are recorded first."""
+        engine, requests = self.engine, [each.request for each in sleepers]
+        writes = [entry for each in sleepers for entry in each.entries]
+        began = time.perf_counter()
+        if engine.is_remote is False:
+            answers = await engine.delay_with_entries(sleepers)
+        else:
+            if writes:
+                await engine.record_entries(writes)
+            answers = await engine.delay(requests)
+        delayed = {
+            request.lease
+            for request, answer in zip(requests, answers, strict=True)
+            if isinstance(answer, Delayed)
+        }
+        if writes:
+            observe_flush(began, writes)
+            count_entries([each for each in writes if each.lease in delayed])
+        return answers
 
     async def wait_children(self, attempt: RunningAttempt, request: ChildWait) -> Any:
         await self.frames.flush(attempt)
@@ -267,10 +289,20 @@ class DurableServices:
             await asyncio.wait(left)
 
 
+def observe_flush(began: float, writes: Sequence[EntryWrite]) -> None:
+    """Count a flush of these entries, which has taken the time since `began`."""
+    JOURNAL_FLUSH_SECONDS.observe(time.perf_counter() - began)
+    JOURNAL_FLUSH_SIZE.observe(len(writes))
+
+
 def count_entries(writes: Iterable[EntryWrite]) -> None:
     """Count entries that are committed."""
     for (kind, state), count in Counter(map(_KIND_AND_STATE, writes)).items():
         JOURNAL_ENTRIES.add(kind.value, state.value, count=count)
+
+
+def _weight(sleeper: Sleeper) -> int:
+    return max(1, len(sleeper.entries))
 
 
 async def _answer(batcher: Batcher[T, Any], request: T) -> Any:

@@ -24,6 +24,7 @@ from typing import (
 
 import msgspec
 
+from flowfabric.engine.journal.entry import MAX_TRIES
 from flowfabric.errors import ConfigError, Fail, RetryLater, invalid_input
 from flowfabric.policy import Retry, milliseconds
 from flowfabric.states import FailureClass
@@ -166,3 +167,11 @@ def check_retry(retry: object) -> Retry | None:
             "retry", retry, f"must be a Retry: write retry=Retry(max_retries={number})"
         )
     return retry
+
+
+def check_step_retry(retry: object) -> Retry | None:
+    """As `check_retry`; the journal also limits how often a step can be tried."""
+    checked = check_retry(retry)
+    if checked is not None and checked.max_retries >= MAX_TRIES:
+        raise invalid_input("max_retries", checked.max_retries, f"must be at most {MAX_TRIES - 1}")
+    return checked

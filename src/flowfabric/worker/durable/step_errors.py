@@ -22,6 +22,8 @@ RECORDED: Final = "_flowfabric_recorded"
 """Set on an error whose failure is recorded: a retry of the attempt would find the same."""
 _KEY: Final = "_flowfabric_key"
 """Set on an error whose failure is not recorded yet: the key of its call."""
+_OWN: Final = frozenset({RECORDED, _KEY})
+"""Attributes that say something about one raise: another step may raise the error again."""
 MAX_PARTS: Final = 16 * 1024
 """Bytes of the arguments and attributes of an error that are stored."""
 
@@ -117,18 +119,32 @@ def _rebuilt(
 ) -> BaseException | None:
     """An error of the class, made without calling its constructor."""
     try:
-        error = error_class.__new__(error_class)
-        error.args = tuple(args)
+        if _keeps_errno(error_class):
+            error = error_class.__new__(error_class, *args)
+        else:
+            error = error_class.__new__(error_class)
+            error.args = tuple(args)
         error.__dict__.update(state)
     except Exception:
         return None
-    return error
+    return error if type(error) is error_class else None
+
+
+def _keeps_errno(error_class: type[BaseException]) -> bool:
+    """Does `__new__` of `OSError` set errno, filename and the rest, which are no attributes?"""
+    return issubclass(error_class, OSError) and not any(
+        {"__new__", "__init__"} & each.__dict__.keys()
+        for each in error_class.__mro__
+        if each.__module__ != "builtins"
+    )
 
 
 def _parts(error: BaseException) -> tuple[list[Any] | None, dict[str, Any]]:
     """Arguments and attributes, if they survive being stored."""
     try:
-        stored = msgspec.json.encode((list(error.args), dict(vars(error))))
+        args = error.__reduce__()[1] if _keeps_errno(type(error)) else error.args
+        state = {name: value for name, value in vars(error).items() if name not in _OWN}
+        stored = msgspec.json.encode((list(args), state))
         if len(stored) > MAX_PARTS:
             return None, {}
         return cast("tuple[list[Any], dict[str, Any]]", tuple(msgspec.json.decode(stored)))

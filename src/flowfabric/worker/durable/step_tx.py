@@ -24,7 +24,7 @@ from flowfabric.errors import (
     Unavailable,
     invalid_input,
 )
-from flowfabric.worker.durable.parking import lease_lost
+from flowfabric.worker.durable.lease_lost import lease_lost
 from flowfabric.worker.durable.step import StepSettings
 from flowfabric.worker.durable.steps import StepRun
 from flowfabric.worker.transaction import ENGINE_SETTINGS

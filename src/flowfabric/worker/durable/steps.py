@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
+import msgspec
+
 from flowfabric.errors import EntryDecodeError, Fail, LeaseLost, NestedDurableCall
 from flowfabric.instants import epoch_ms
 from flowfabric.states import JournalKind, JournalState
@@ -42,6 +44,7 @@ class Wait(Protocol):
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
 
 
+_in_order: Final = msgspec.json.Encoder(order="deterministic")
 TIMEOUT: Final = "timeout"
 RESULT_DECODE: Final = "result_decode"
 
@@ -65,14 +68,16 @@ def refuse_nested(name: str) -> None:
 
 
 def fingerprint_of(durable: Durable, args: Sequence[Any]) -> int | None:
-    """crc32 of the encoded arguments; None if they do not encode."""
+    """crc32 of the encoded arguments; None if they do not encode.
+
+    Sets are put in order: theirs differs from process to process.
+    """
     if not args:
         return 0
-    try:
-        data = durable.settings.codec.encode(list(args))
-    except Exception:
-        return None
-    return zlib.crc32(data)
+    for encode in (_in_order.encode, durable.settings.codec.encode):
+        with contextlib.suppress(Exception):
+            return zlib.crc32(encode(list(args)))
+    return None
 
 
 class StepRun:

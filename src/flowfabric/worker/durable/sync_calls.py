@@ -17,6 +17,7 @@ from typing import (
     overload,
 )
 
+from flowfabric.budgets import GivenBudgets, OwnBudgets
 from flowfabric.errors import WrongThread
 from flowfabric.policy import Retry
 from flowfabric.worker.child_batch import Child, ChildCall
@@ -152,10 +153,15 @@ class SyncDurableCalls:
         return self._wait(self._calls().select(name, **own))
 
     def spawn(
-        self, call: ChildCall[T], *, detached: bool = False, name: str | None = None
+        self,
+        call: ChildCall[T],
+        *,
+        detached: bool = False,
+        name: str | None = None,
+        budget: GivenBudgets | OwnBudgets | None = None,
     ) -> SyncChild[T]:
-        child = self._wait(self._calls().spawn(call, detached=detached, name=name))
-        return SyncChild(child, self._wait)
+        spawning = self._calls().spawn(call, detached=detached, name=name, budget=budget)
+        return SyncChild(self._wait(spawning), self._wait)
 
 
 class SyncOpenStep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Send = Callable[[UUID, dict[str, int], str], Awaitable[UsageOutcome]]
 """Counts these amounts of a budget, under this key."""
 
+_LONGEST_ITEM: Final = 100
 _KINDS: Final[dict[str, type[Any]]] = {
     "ok": UsageCounted,
     "already_applied": UsageAlreadyApplied,
@@ -61,7 +63,7 @@ class UsageCall:
         self._durable = None if current_step.get() is not None else durable()
         if self._durable is not None:
             name = f"{verb} {budget}".encode()[:MAX_NAME].decode(errors="ignore")
-            self._key = self._durable.allot(name, self._dedup[:100] or None)
+            self._key = self._durable.allot(name, _item(self._dedup))
             self._branch = self._durable.journal.branch
 
     async def outcome(self, *, raise_on_hard: bool) -> UsageOutcome:
@@ -106,6 +108,15 @@ class UsageCall:
             journal = durable.journal
             journal.divergence = EntryDecodeError(self._key.name, "an answer", str(error))
             raise journal.divergence from error
+
+
+def _item(dedup: str) -> str | None:
+    """The key as an entry can have it, which is shorter than a key may be and printable."""
+    if not dedup:
+        return None
+    if len(dedup.encode()) <= _LONGEST_ITEM and dedup.isprintable():
+        return dedup
+    return hashlib.sha256(dedup.encode()).hexdigest()
 
 
 def _stored(answer: UsageOutcome) -> StoredValue:

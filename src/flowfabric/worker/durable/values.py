@@ -13,6 +13,7 @@ from flowfabric.worker.durable.settings import ValueCodec
 RAW: Final = "bytes"
 """The encoding of bytes that are stored as they are."""
 RESULT_TOO_LARGE: Final = "result_too_large"
+_TAKE_NONE: Final = (Any, None, type(None), object)
 
 
 class StoredValue(msgspec.Struct, frozen=True, gc=False):
@@ -57,14 +58,25 @@ class Values:
 
     def decode(self, name: str, stored: StoredValue, wanted: Any = Any) -> Any:
         """The value as the type that the handler declares; raises `EntryDecodeError`."""
-        if stored.data is None:
-            return None
-        if stored.encoding == RAW and wanted in (Any, bytes, object):
-            return stored.data
         try:
+            if stored.data is None:
+                return self._nothing(wanted)
+            if stored.encoding == RAW:
+                return msgspec.convert(stored.data, wanted)
             return self._decoder(stored.encoding, wanted)(stored.data)
         except Exception as error:
             raise EntryDecodeError(name, type_name(wanted), str(error)) from error
+
+    def _nothing(self, wanted: Any) -> None:
+        """None, which is stored as nothing; raises `ValidationError` unless the type takes it."""
+        if wanted in _TAKE_NONE:
+            return
+        try:
+            self._decoder(None, wanted)(self._codec.encode(None))
+        except msgspec.ValidationError:
+            raise
+        except Exception:
+            return  # a type that is never decoded says nothing about None
 
     def _decoder(self, encoding: str | None, wanted: Any) -> Callable[[bytes], Any]:
         if encoding not in (None, self._codec.name):

@@ -21,6 +21,7 @@ from flowfabric.conditions import (
     check_condition,
     is_satisfied,
     keys_of,
+    remaining,
     satisfiers,
 )
 from flowfabric.config import callback_url
@@ -126,16 +127,26 @@ class WaitpointCondition(msgspec.Struct, frozen=True):
         return tuple(each.waitpoint_id for each in self.waitpoints)
 
 
+def check_condition_given(condition: object) -> None:
+    """Raise `ValidationError(invalid_input)` for what `ctx.wait` cannot wait for."""
+    if not isinstance(condition, WaitpointCondition):
+        name = type(condition).__name__
+        why = f"must be a condition, such as waitpoint.any(), not a {name}"
+        raise invalid_input("condition", None, why)
+    condition.check()
+
+
 def _members(condition: Condition) -> Sequence[Condition]:
     return condition.members if isinstance(condition, AllConditions) else (condition,)
 
 
 async def make_waitpoint(
-    durable: Durable, key: EntryKey, expires: float | timedelta
+    durable: Durable, key: EntryKey, expires: float | timedelta, answer: type | None
 ) -> HandlerWaitpoint:
     """The waitpoint of this call: made the first time, and the same whenever the handler runs."""
     journal, attempt, engine = durable.journal, durable.attempt, durable.services.engine
     length = check_duration(expires, field="expires") / 1000
+    schema = None if answer is None else _schema_of(answer)
     own, waitpoint_id = attempt.execution_id, durable.waitpoint_id(key)
     entry = journal.find(key, JournalKind.WAITPOINT)
     if entry is None:
@@ -144,13 +155,30 @@ async def make_waitpoint(
         write = journal.entry(key, JournalKind.WAITPOINT, JournalState.DONE)
         made = await durable.fenced(
             lambda: engine.create_waitpoint(
-                attempt.lease, str(key), expires_in=length, waitpoint_id=waitpoint_id, entry=write
+                attempt.lease,
+                str(key),
+                expires_in=length,
+                waitpoint_id=waitpoint_id,
+                entry=write,
+                answer_schema=schema,
             )
         )
         count_entries([write])
         return HandlerWaitpoint(key.name, own, waitpoint_id, str(key), made.token)
     token = await durable.token_of(waitpoint_id)
     return HandlerWaitpoint(key.name, own, waitpoint_id, str(key), token)
+
+
+def _schema_of(answer: type) -> dict[str, Any]:
+    """The JSON schema of a class; raises `ValidationError(invalid_input)`."""
+    try:
+        own = getattr(answer, "model_json_schema", None)  # of pydantic
+        found: dict[str, Any] = own() if own is not None else msgspec.json.schema(answer)
+    except TypeError as error:
+        raise invalid_input("answer", answer, f"has no JSON schema: {error}") from None
+    if "$ref" not in found and found.get("type") != "object":
+        raise invalid_input("answer", answer, "must be a class whose values are JSON objects")
+    return found
 
 
 class WaitpointWait:
@@ -190,26 +218,30 @@ class WaitpointWait:
             look = await look_at(durable, self._wanted, None if self._escalated else self._due_ms)
             if look.satisfied_by is not None:
                 return await self._satisfied(look.satisfied_by)
-            if over or (look.is_closed and not self._escalated):
+            if over or (look.is_hopeless and not self._escalated):
                 await self._timed_out()
-            await durable.parking.until_changed(self._awaited(open_=look.is_open), self._opening)
+            await durable.parking.until_changed(self._awaited(look), self._opening)
 
     def _is_over(self) -> bool:
         """Has the timeout passed? What is read after this has come in time, or too late."""
         due_ms = self._due_ms
         return due_ms is not None and not self._escalated and self._durable.journal.now_ms >= due_ms
 
-    def _awaited(self, *, open_: bool) -> Awaited:
+    @property
+    def _detail(self) -> str:
         names = ", ".join(repr(each.name) for each in self._wanted.waitpoints)
+        return f"waits for signals on {names}" + (", in vain" if self._escalated else "")
+
+    def _awaited(self, look: WaitpointLook) -> Awaited:
         review, callback = (
             SuspensionReason.WAITING_FOR_OPERATOR_REVIEW,
             SuspensionReason.WAITING_FOR_CALLBACK,
         )
         return Awaited(
-            detail=f"waits for signals on {names}" + (", in vain" if self._escalated else ""),
-            due_ms=None if self._escalated else self._due_ms,
-            waitpoints=self._wanted.ids if open_ else (),
-            condition=self._wanted.condition if open_ else None,
+            detail=self._detail,
+            due_ms=None if self._escalated else first_of(self._due_ms, look.closes_ms),
+            waitpoints=look.waitpoints,
+            condition=look.remaining,
             on_timeout=_BEHAVIORS[self._on_timeout],
             reason=review if self._escalated else callback,
         )
@@ -253,7 +285,7 @@ class WaitpointWait:
             reason=SuspensionReason.WAITING_FOR_CALLBACK,
             timeout_at=instant(durable.journal.now_ms),
             timeout_behavior=behavior,
-            detail=self._awaited(open_=False).detail,
+            detail=self._detail,
             keeps_waitpoints=True,
         )
         durable.parking.check()
@@ -264,16 +296,18 @@ class WaitpointWait:
 
 
 class WaitpointLook(msgspec.Struct, frozen=True):
-    """What waitpoints have received."""
+    """What waitpoints have received, and what can still come."""
 
     satisfied_by: list[Signal] | None = None
     """The signals that satisfy the condition; None while they do not."""
-    is_open: bool = True
-    """Can all of the waitpoints still receive signals?"""
-
-    @property
-    def is_closed(self) -> bool:
-        return not self.is_open
+    is_hopeless: bool = False
+    """Can the condition not be satisfied any more, because waitpoints take no more signals?"""
+    closes_ms: int | None = None
+    """When it will be hopeless."""
+    remaining: Condition | None = None
+    """What is still waited for; None if it is hopeless."""
+    waitpoints: tuple[UUID, ...] = ()
+    """The waitpoints on which that can come."""
 
 
 async def look_at(
@@ -281,27 +315,39 @@ async def look_at(
 ) -> WaitpointLook:
     """Look at the waitpoints of a condition: signals that came after `due_ms` do not count."""
     engine, attempt = durable.services.engine, durable.attempt
-    now = durable.journal.now
+    now_ms = durable.journal.now_ms
     with durable.parking.busy():
         found = await repeat_while_leased(
             attempt, lambda: engine.read_waitpoints(attempt.execution_id, list(wanted.ids))
         )
+    due = None if due_ms is None else instant(due_ms)
     signals = {
         each.waitpoint_key: [
-            signal.signal()
-            for signal in each.signals
-            if due_ms is None or signal.accepted_at <= due_ms
+            signal for signal in each.signals if due is None or signal.accepted_at <= due
         ]
         for each in found.values()
     }
-    if is_satisfied(wanted.condition, signals):
-        return WaitpointLook(satisfiers(wanted.condition, signals))
-    is_open = len(found) == len(wanted.ids) and all(
-        each.state is not WaitpointState.CLOSED
-        and (each.expires_at is None or each.expires_at > now)
-        for each in found.values()
+    condition = wanted.condition
+    if is_satisfied(condition, signals):
+        return WaitpointLook(satisfiers(condition, signals))
+    left = remaining(condition, signals)
+    open_ = [each for each in found.values() if each.waitpoint_key in keys_of(left)]
+    closes = [
+        None if each.expires_at is None else epoch_ms(each.expires_at)
+        for each in open_
+        if each.state is not WaitpointState.CLOSED
+    ]
+    closes_ms = first_of(*closes)
+    if len(closes) < len(keys_of(left)) or (closes_ms is not None and closes_ms <= now_ms):
+        return WaitpointLook(is_hopeless=True)
+    return WaitpointLook(
+        closes_ms=closes_ms, remaining=left, waitpoints=tuple(each.waitpoint_id for each in open_)
     )
-    return WaitpointLook(is_open=is_open)
+
+
+def first_of(*instants: int | None) -> int | None:
+    """The first of these instants; None is never."""
+    return min((each for each in instants if each is not None), default=None)
 
 
 async def close_waitpoints(durable: Durable, wanted: WaitpointCondition) -> None:

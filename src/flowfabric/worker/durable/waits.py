@@ -26,7 +26,7 @@ from flowfabric.worker.durable.settings import HOT
 from flowfabric.worker.durable.step import StepSettings
 from flowfabric.worker.durable.step_errors import StoredError
 from flowfabric.worker.durable.steps import StepRun
-from flowfabric.worker.durable.values import StoredValue, type_name
+from flowfabric.worker.durable.values import StoredValue, Unstorable, type_name
 
 if TYPE_CHECKING:
     from flowfabric.engine.journal.entry import EntryWrite
@@ -235,7 +235,10 @@ def sending(
     """The step that sends a signal to another execution: it arrives once."""
 
     async def send() -> None:
-        stored = durable.values.encode(payload)
+        try:
+            stored = durable.values.encode(payload)
+        except Unstorable as error:
+            raise invalid_input("payload", None, error.reason) from None
         signal = NewSignal(
             execution_id=execution_id,
             signal_id=durable.effect_key(key),

@@ -11,6 +11,8 @@ of a CTE to read (`source`) and SQL expressions over the columns of that CTE.
     end           rows end
     expire_lease  rows with an expired lease are requeued or end
     attempt       the row of an attempt
+    entries       entries of journals are recorded
     events        lease and completion events
+    submitted     what was submitted is kept when a payload is replaced
     wake          wake-ups of those that wait
 """

@@ -53,12 +53,17 @@ ENDED: Final[LiteralString] = (
     + lease_row("ended.partition_key", "ended.execution_id")
     + """
        AND ended.leased
- RETURNING ended.*
+ RETURNING ended.partition_key, ended.execution_id, ended.attempt_index, ended.lease_epoch,
+           ended.lease_id, ended.route_id, ended.quota_key_id, ended.tags, ended.lease_event,
+           ended.lease_reason, ended.worker_instance_id
 )"""
     + save_attempt(
         "attempt_closed", "ended", outcome=ATTEMPT_OUTCOME, where="leased", with_result=True
     )
-    + """, attempt_amended AS (    -- the attempt that was interrupted, maybe while this waited
+)
+
+ATTEMPT_AMENDED: Final[LiteralString] = (
+    """, attempt_amended AS (    -- the attempt that was interrupted, maybe while this waited
     INSERT INTO ff.attempt AS a (
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id)
@@ -69,9 +74,9 @@ ENDED: Final[LiteralString] = (
       FROM ended WHERE NOT leased AND attempt_state = 'attempt_interrupted'
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
        SET outcome = EXCLUDED.outcome, ended_at_ms = EXCLUDED.ended_at_ms
-), lease_end_recorded AS ("""
+)"""
 )
-"""Followed by the INSERT of the lease events."""
+"""For executions that are ended by others than their holders."""
 
 
 def end(
@@ -93,7 +98,7 @@ def end(
 ) -> LiteralString:
     """The CTEs that end those rows of `source` for which `where` holds; `ended` are these rows.
 
-    `source` has the columns of `fence.HOLDING` or `fence.LOCKED_COLUMNS`. A row whose lease ended
+    `source` has the columns of `fence.holding` or `fence.LOCKED_COLUMNS`. A row whose lease ended
     before this statement came to lock it is left alone. Afterwards the execution is terminal, its
     attempt is closed, one completion event is written and, if a lease was held, one lease event. A
     lease that was held is void at once if `bumps_epoch`; a holder that ends its own lease keeps the
@@ -112,6 +117,8 @@ def end(
       FROM {source} WHERE {where}
 )"""
         + ENDED
+        + ("" if by_holder else ATTEMPT_AMENDED)
+        + ", lease_end_recorded AS ("
         + record_lease_event(
             "lease_ended",
             event_type="lease_event",

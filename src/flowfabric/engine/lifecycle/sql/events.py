@@ -37,6 +37,6 @@ def record_completion_event(source: LiteralString, *, wakes: LiteralString) -> L
            tags)
     SELECT execution_id, route_id, created_at_ms, ff.now_ms(), partition_key, outcome, flow_id,
            nullif(tags, '{{}}')
-      FROM {source}
+      FROM {source} ORDER BY execution_id
  RETURNING {wakes}
 """

@@ -1,9 +1,10 @@
 """The one fence: which callers hold the lease that they pass, and why the others do not.
 
-A fenced statement is `held_leases()`, then `HOLDING`, then its change to these rows; it answers the
-ordinals of the calls that changed something. The change is `end` or `requeue`, which compare the
-epoch of `ff.exec_core` once more: whatever ends a lease changes that column, so a row that another
-transaction changed first is left alone. Why a call was refused is read afterwards, by `answers`.
+A fenced statement is `held_leases()`, then `holding()`, then its change to these rows; it answers
+the ordinals of the calls that changed something. The change is `end` or `requeue`, which compare
+the epoch of `ff.exec_core` once more: whatever ends a lease changes that column, so a row that
+another transaction changed first is left alone. Why a call was refused is read afterwards, by
+`answers`.
 """
 
 from __future__ import annotations
@@ -25,18 +26,6 @@ D = TypeVar("D")
 LEASE_COLUMNS: Final[LiteralString] = """
            l.attempt_index, l.attempt_type, l.attempt_started_at_ms, l.lease_reclaim_count,
            l.attempt_recorded, l.lease_epoch, l.lease_id, l.worker_id, l.worker_instance_id"""
-
-HOLDING: Final[LiteralString] = f""", holding AS MATERIALIZED ( -- those that are held, in one order
-    SELECT held.*, l.partition_key, l.execution_id,{LEASE_COLUMNS}, true AS leased,
-           'running_attempt' AS attempt_state
-      FROM held JOIN ff.lease l
-        ON {lease_row("held.held_partition", "held.held_execution")}
-       AND (l.attempt_index, l.lease_epoch, l.lease_id)
-         = (held.held_attempt, held.held_epoch, held.held_lease)
-     WHERE l.lease_expires_at_ms > ff.now_ms()
-     ORDER BY held.held_partition, held.held_execution, held.ordinal
-)"""
-"""Follows a CTE `held`."""
 
 LOCKED: Final[LiteralString] = f""", locked AS MATERIALIZED ( -- those that are held; no end passes
     SELECT held.*, l.partition_key, l.execution_id, l.attempt_index
@@ -136,6 +125,25 @@ def held_leases(arrays: LiteralString = "", names: LiteralString = "") -> Litera
                          %(lease_id)s::uuid[]{more_arrays}) WITH ORDINALITY
         AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease,{more_names}
                  ordinal)
+)"""
+
+
+def holding(names: LiteralString = "") -> LiteralString:
+    """The CTE `holding`: the calls whose leases are held, in one order.
+
+    Follows a CTE `held`, of which it keeps `ordinal` and the columns `names`: rows of many columns
+    are copied from one CTE to the next.
+    """
+    more_names: LiteralString = f" {names}," if names else ""
+    return f""", holding AS MATERIALIZED ( -- those that are held, in one order
+    SELECT held.ordinal,{more_names} l.partition_key, l.execution_id,{LEASE_COLUMNS},
+           true AS leased, 'running_attempt' AS attempt_state
+      FROM held JOIN ff.lease l
+        ON {lease_row("held.held_partition", "held.held_execution")}
+       AND (l.attempt_index, l.lease_epoch, l.lease_id)
+         = (held.held_attempt, held.held_epoch, held.held_lease)
+     WHERE l.lease_expires_at_ms > ff.now_ms()
+     ORDER BY held.held_partition, held.held_execution, held.ordinal
 )"""
 
 

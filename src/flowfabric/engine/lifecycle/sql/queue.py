@@ -28,9 +28,10 @@ def queued(source: LiteralString) -> LiteralString:
     return f""", queued AS (         -- those that are claimable now
     INSERT INTO ff.ready (
            route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
-           quota_key_id, budget_ids)
+           quota_key_id, queued_by, budget_ids)
     SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
-           quota_key_id, budget_ids
+           quota_key_id, CASE WHEN quota_key_id IS NOT NULL THEN pg_current_xact_id() END,
+           budget_ids
       FROM {source} WHERE eligibility_state = 'eligible_now'
 )"""
 

@@ -99,7 +99,7 @@ def requeue(
 ) -> LiteralString:
     """The CTEs that requeue those rows of `source` for which `where` holds; `requeued` are these.
 
-    `source` has the columns of `fence.HOLDING` or `fence.LOCKED_COLUMNS`, and the rows are leased.
+    `source` has the columns of `fence.holding` or `fence.LOCKED_COLUMNS`, and the rows are leased.
     A row whose lease ended before this statement came to lock it is left alone.
     Afterwards the execution waits for `waiting_for` until `until_ms`, or is claimable where that is
     null, or is suspended where `suspends`; `detail` says more in words. Its attempt is in the

@@ -1,0 +1,255 @@
+"""Values of structs between their type and the wire, quickly: a batch has them by the thousand.
+
+The members of a value are read by one call, and only those whose form differs are changed one by
+one.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from flowfabric.api import payloads
+from flowfabric.api.leaves import Convert, Form
+from flowfabric.errors import ValidationError
+
+
+class WireMember(msgspec.Struct, frozen=True):
+    """One member: the field of the engine's type, and that of the wire's."""
+
+    name: str
+    member: str
+    form: Form
+    required: bool
+    encoding: str | None = None
+    """For a payload: the field of its encoding, "" if it has none."""
+
+
+def encoding_member(field: WireMember, fields: Sequence[WireMember]) -> str:
+    """The member that tells the encoding of a payload."""
+    alone = sum(each.encoding is not None for each in fields) == 1
+    return "encoding" if alone else f"{field.member}_encoding"
+
+
+def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """The values of these attributes."""
+    if not names:
+        return lambda _: ()
+    if len(names) == 1:
+        read = attrgetter(names[0])
+        return lambda value: (read(value),)
+    return attrgetter(*names)
+
+
+def _present(form: Form, how: str) -> Convert | None:
+    """The change of a value that is not None."""
+    return getattr(form if form.present is None else form.present, how)
+
+
+def dumper(
+    fields: Sequence[WireMember], tag: Mapping[str, str], *, packed: bool, answers: bool
+) -> Convert:
+    """From a value to its members. An answer has all of them."""
+    template: dict[str, Any] = dict(tag)
+    for each in fields:
+        if each.encoding is None or not packed or answers:
+            template[each.member] = None
+        if each.encoding is not None:
+            template[f"{each.member}_base64"] = None
+            if each.encoding:
+                template[encoding_member(each, fields)] = None
+    plain = [each for each in fields if each.encoding is None]
+    names = [(each.name, each.member) for each in plain]
+    if packed:  # every payload is bytes
+        names += _packed_payloads(fields)
+    members, read = [member for _, member in names], _reader([name for name, _ in names])
+    changes = [
+        (each.member, _present(each.form, "dump"), each.form.present is not None)
+        for each in plain
+        if each.form.dump is not None
+    ]
+    dumps = [
+        _payload_dumper(each, fields, answers=answers)
+        for each in fields
+        if each.encoding is not None and not packed
+    ]
+
+    def dump(value: Any) -> dict[str, Any]:
+        found = template.copy()
+        found.update(zip(members, read(value), strict=True))
+        for member, change, optional in changes:
+            given = found[member]
+            if change is not None and not (optional and given is None):
+                found[member] = change(given)
+        for payload in dumps:
+            payload(value, found)
+        return found
+
+    return dump
+
+
+def _packed_payloads(fields: Sequence[WireMember]) -> list[tuple[str, str]]:
+    """The fields of payloads and encodings, each with its member in MessagePack."""
+    found: list[tuple[str, str]] = []
+    for each in fields:
+        if each.encoding is not None:
+            found.append((each.name, f"{each.member}_base64"))
+            if each.encoding:
+                found.append((each.encoding, encoding_member(each, fields)))
+    return found
+
+
+def _payload_dumper(
+    field: WireMember, fields: Sequence[WireMember], *, answers: bool
+) -> Callable[[Any, dict[str, Any]], None]:
+    """Puts a payload among the members of JSON: as it is or as bytes, and how it is encoded."""
+    read = attrgetter(field.name)
+    read_encoding = attrgetter(field.encoding) if field.encoding else None
+    member, as_bytes = field.member, f"{field.member}_base64"
+    encoding = encoding_member(field, fields)
+
+    def dump(value: Any, found: dict[str, Any]) -> None:
+        given = read(value)
+        said = None if read_encoding is None else read_encoding(value)
+        raw, rest = payloads.split(given, said)
+        for name, each in ((member, raw), (as_bytes, rest)):
+            if each is not None or answers:
+                found[name] = each
+            else:  # null would be a payload of its own
+                del found[name]
+        if read_encoding is not None:
+            found[encoding] = said
+
+    return dump
+
+
+def loader(
+    kind: type[msgspec.Struct], fields: Sequence[WireMember], *, packed: bool, answered: bool
+) -> Convert:
+    """From the members to a value; what is absent has its default.
+
+    The `ValidationError` of a leaf, which does not know its name, gets the name of its member.
+    """
+    plain = [each for each in fields if each.encoding is None]
+    names, read = [each.name for each in plain], _reader([each.member for each in plain])
+    changes = _changes(plain)
+    required = [each.name for each in plain if each.required]
+    needed = _needed(kind)
+    loads = [
+        _payload_loader(each, fields, needed, packed=packed, answered=answered)
+        for each in fields
+        if each.encoding is not None
+    ]
+
+    def load(given: Any) -> Any:
+        found = {
+            name: each
+            for name, each in zip(names, read(given), strict=True)
+            if each is not None and each is not UNSET
+        }
+        for name, member, change in changes:
+            if name in found:
+                found[name] = _changed(member, change, found[name])
+        for name in required:
+            found.setdefault(name, None)
+        for payload in loads:
+            payload(given, found)
+        return kind(**found)
+
+    return load
+
+
+def answer_loader(kind: type[msgspec.Struct], fields: Sequence[WireMember]) -> Convert:
+    """As `loader`, for answers of MessagePack, which have all members and payloads as bytes."""
+    plain = [each for each in fields if each.encoding is None]
+    pairs = [(each.name, each.member) for each in plain] + _packed_payloads(fields)
+    names, read = [name for name, _ in pairs], _reader([member for _, member in pairs])
+    changes, needed = _changes(plain), _needed(kind)
+    defaults = {
+        each.name
+        for each in msgspec.structs.fields(kind)
+        if not each.required and each.default is not None
+    }
+    """Fields for which null stands for a default that is not None."""
+    replaced = [name for name in names if name in defaults or needed.get(name) is not None]
+
+    def load(given: Any) -> Any:
+        found = dict(zip(names, read(given), strict=True))
+        for name, member, change in changes:
+            value = found[name]
+            if value is not None:
+                found[name] = _changed(member, change, value)
+        for name in replaced:
+            if found[name] is None:
+                if name in defaults:
+                    del found[name]
+                else:
+                    found[name] = needed[name]
+        return kind(**found)
+
+    return load
+
+
+def _changes(fields: Sequence[WireMember]) -> list[tuple[str, str, Convert]]:
+    """The fields whose form differs on the wire, with their members."""
+    return [
+        (each.name, each.member, change)
+        for each in fields
+        if each.form.load is not None and (change := _present(each.form, "load")) is not None
+    ]
+
+
+def _changed(member: str, change: Convert, value: Any) -> Any:
+    try:
+        return change(value)
+    except ValidationError as error:
+        if error.field is None:
+            raise ValidationError(error.code, error.detail, field=member) from None
+        raise
+
+
+def _needed(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """What stands for a payload or an encoding that is not given, where there is no default."""
+    hints = typing.get_type_hints(kind)
+    return {
+        each.name: b"" if hints[each.name] is bytes else None
+        for each in msgspec.structs.fields(kind)
+        if each.required
+    }
+
+
+def _payload_loader(
+    field: WireMember,
+    fields: Sequence[WireMember],
+    needed: Mapping[str, Any],
+    *,
+    packed: bool,
+    answered: bool,
+) -> Callable[[Any, dict[str, Any]], None]:
+    """Puts a payload and its encoding among the fields, as given in either form."""
+    member, as_bytes = field.member, f"{field.member}_base64"
+    encoding_name = encoding_member(field, fields)
+
+    def load(given: Any, found: dict[str, Any]) -> None:
+        raw, data = getattr(given, member, None), getattr(given, as_bytes)
+        encoding = getattr(given, encoding_name) if field.encoding else None
+        if raw is not None and raw is not UNSET:
+            data, encoding = payloads.join(
+                member, raw, data, encoding, packed=packed, answered=answered
+            )
+        if data is not None:
+            found[field.name] = data
+        elif field.name in needed:
+            found[field.name] = needed[field.name]
+        if field.encoding:
+            if encoding is not None:
+                found[field.encoding] = encoding
+            elif field.encoding in needed:
+                found[field.encoding] = needed[field.encoding]
+
+    return load
