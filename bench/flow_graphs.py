@@ -1,5 +1,6 @@
 """Flows to look at: a busy one of every state, and random graphs of any size."""
 
+import asyncio
 import random
 from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
@@ -99,6 +100,13 @@ class Hand:
         self.held |= {each.lease.execution_id: each for each in found}
         return len(found)
 
+    async def hold(self, wanted: Collection[ExecutionId], limit: int = 200) -> None:
+        """Claim until all of these are held: others may still dispatch what they wait for."""
+        async with asyncio.timeout(30):
+            while not self.held.keys() >= set(wanted):
+                if not await self.claim(limit):
+                    await asyncio.sleep(0.02)
+
     async def complete(self, wanted: Collection[ExecutionId] | None = None) -> int:
         """Complete what is held of these, or all."""
         some = [each for each in self.held if wanted is None or each in wanted]
@@ -133,12 +141,12 @@ async def busy_flow(engine: Engine, lane: str = "orders", images: int = 60) -> U
     """A flow at work: some members done, some running, a race that was won, a failure, a stack."""
     flow_id, ids = await start_order(engine, lane, images)
     hand = Hand(engine, lane)
-    await hand.claim()
+    await hand.hold([ids["checkout"]])
     await hand.complete()
-    await hand.claim()
+    await hand.hold([ids[name] for name in ("quote-dhl", "reserve_stock", "audit")])
     await hand.complete([ids["quote-dhl"], ids["reserve_stock"]])
     await hand.fail(ids["audit"], "the ledger refused row 8812: its checksum is wrong")
-    await hand.claim(24)
+    await hand.hold([ids["pick_carrier"]], limit=24)
     resized = [ids[f"resize-{number}"] for number in range(images)]
     await hand.complete([*resized[: images // 2], ids["pick_carrier"]])
     return flow_id

@@ -24,7 +24,9 @@ def page(bare_page: Page) -> Page:
 async def test_a_running_flow_recolours_without_a_reload(
     ff_engine: Engine, address: str, page: Page
 ) -> None:
-    flow_id, _ = await start_order(ff_engine, images=189)  # 200 members
+    flow_id, ids = await start_order(ff_engine, images=189)  # 200 members
+    begun = [each for each in ids if each.startswith("quote-")]
+    resized = [each for each in ids if each.startswith("resize-")]
     await page.goto(f"{address}/flows/{flow_id}")
     await page.evaluate("() => { window.same = true; }")
     charge, stack = page.locator(".node", has_text="charge"), page.locator(".node.pile title")
@@ -32,15 +34,15 @@ async def test_a_running_flow_recolours_without_a_reload(
     await expect(page.locator("header.head")).to_have_attribute("data-live", "on")
     hand = Hand(ff_engine, "orders")
 
-    await hand.claim()
+    await hand.hold([ids["checkout"]])
     await hand.complete()
-    await hand.claim()
+    await hand.hold([ids[each] for each in (*begun, "charge", "reserve_stock", "audit")])
 
     await expect(charge).to_have_attribute("data-state", "active")
     await expect(charge.locator(".word")).to_have_text("active")
     await hand.complete()
     await expect(charge).to_have_attribute("data-state", "completed")
-    await hand.claim()
+    await hand.hold([ids[each] for each in (*resized, "pick_carrier", "report")])
     await expect(stack).to_have_text("resize_image \u00d7 189: 189 active")
     await hand.complete()
     await expect(stack).to_have_text("resize_image \u00d7 189: 189 completed")

@@ -259,6 +259,25 @@ async def test_running_until_idle_includes_what_the_work_itself_makes(
     assert await count(db, "completed") == 6
 
 
+async def test_running_until_idle_runs_what_a_running_handler_waits_for(
+    client: Client, ff_dsn: str
+) -> None:
+    app = App()
+
+    @app.task("asked")
+    async def asked(ctx: Ctx) -> str:
+        return "answer"
+
+    @app.task("asking")
+    async def asking(ctx: Ctx) -> str:
+        return await (await client.submit(asked.call())).result(20)
+
+    handle = await client.submit(asking.call())
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert await handle.result(1) == "answer"
+
+
 async def test_running_until_idle_includes_retries_that_need_no_wait(
     client: Client, ff_dsn: str
 ) -> None:

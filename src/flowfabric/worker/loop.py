@@ -15,7 +15,7 @@ from flowfabric.counters import SHUTDOWN_TIMEOUTS, WORKER_AT_CAPACITY
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
 from flowfabric.tracing import tracer
-from flowfabric.worker.background import STOP_WITHIN, start
+from flowfabric.worker.background import STOP_WITHIN, cancel, start
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.claims import Claims
 from flowfabric.worker.count_outcomes import count_outcome
@@ -353,7 +353,7 @@ class Worker:
             elif not self._until_idle:
                 await next_work.wait(self._claims.claimant())
             elif len(slots):
-                await self._wait_for_capacity()
+                await self._wait_for_capacity_or(next_work)
             elif not await recorder.drained() and not await self._idleness.wakes(engine):
                 if await self._idleness.reached(engine, self._claims.claimant()):
                     return
@@ -379,3 +379,17 @@ class Worker:
         """Wait until an attempt has ended, or the worker is stopped."""
         self._capacity_freed.clear()
         await self._capacity_freed.wait()
+
+    async def _wait_for_capacity_or(self, next_work: NextWork | NextRemoteWork) -> None:
+        """Wait until an attempt has ended, there may be something to claim, or a stop."""
+        waits = [
+            asyncio.create_task(self._wait_for_capacity()),
+            asyncio.create_task(next_work.wait(self._claims.claimant())),
+        ]
+        try:
+            ended, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in ended:
+                await each
+        finally:
+            for each in waits:
+                await cancel(each)
