@@ -57,9 +57,10 @@ class Times(msgspec.Struct):
     """Appends while nobody reads."""
     read: list[float] = msgspec.field(default_factory=list[float])
     """Appends while all read, some of them stalled."""
-    unstalled: list[float] = msgspec.field(default_factory=list[float])
-    """From the call of an append to a reader that has its last frame, while nobody is stalled."""
-    stalled: list[float] = msgspec.field(default_factory=list[float])
+    unstalled: list[list[float]] = msgspec.field(default_factory=list[list[float]])
+    """From the call of an append to a reader that has its last frame, while nobody is stalled;
+    round by round."""
+    stalled: list[list[float]] = msgspec.field(default_factory=list[list[float]])
     """The same for the other readers while a process that reads is stopped."""
     waits: int = 0
     """How often an append was seen waiting for a lock of a reader."""
@@ -77,9 +78,12 @@ async def measured(dsn: str, load: Load) -> Times:
     watching = asyncio.create_task(_watch(looking, times))
     try:
         for _ in range(load.rounds):
+            unstalled, stalled = list[float](), list[float]()
             times.alone += await _round(db, engine, load, times)
-            await _round(db, engine, load, times, late=times.unstalled)
-            times.read += await _round(db, engine, load, times, late=times.stalled, stalled_at=dsn)
+            await _round(db, engine, load, times, late=unstalled)
+            times.read += await _round(db, engine, load, times, late=stalled, stalled_at=dsn)
+            times.unstalled.append(unstalled)
+            times.stalled.append(stalled)
     finally:
         watching.cancel()
         await asyncio.wait((watching,))
@@ -203,10 +207,16 @@ async def _watch(db: Connection, times: Times) -> None:
 def beside_stalled(times: Times, load: Load, *, at_most: float, percent: int = 99) -> Figure:
     """How late readers are while others are stalled: `at_most` times as late as otherwise.
 
-    Beside other tests the slowest of a hundred says how busy the machine was: compare the median.
+    The two rounds of a pair are compared with each other, and the median pair decides: of single
+    rounds the slowest hundredth, some milliseconds, differs by chance. Beside other tests it says
+    how busy the machine was: compare the medians then.
     """
-    stalled, unstalled = (_percentile(each, percent) for each in (times.stalled, times.unstalled))
-    worse = stalled / unstalled
+    pairs = [
+        (_percentile(stalled, percent), _percentile(unstalled, percent))
+        for stalled, unstalled in zip(times.stalled, times.unstalled, strict=True)
+    ]
+    stalled, unstalled = (statistics.median(each) for each in zip(*pairs, strict=True))
+    worse = statistics.median(one / other for one, other in pairs)
     return Figure(
         "G12",
         f"{_crowd(load)}, a process with {load.writers} more stopped: frames that a reader misses;"

@@ -169,7 +169,7 @@ def quick(arena: Arena) -> list[Figure]:
 def full(arena: Arena) -> list[Figure]:
     with arena.database() as dsn:
         cut = asyncio.run(_stream(dsn, writers=50, tailers=200, appends=100))
-    few = Load(writers=4, readers=50, pause=0.05, appends=60, rounds=3)
+    few = Load(writers=4, readers=50, pause=0.05, appends=60, rounds=5)
     many = Load(writers=50, readers=200, pause=0.5, appends=8, rounds=3)
     return [
         *cut,
