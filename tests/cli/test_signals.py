@@ -10,6 +10,7 @@ from flowfabric.engine.suspensions.waitpoint import Waitpoint
 from flowfabric.ids import ExecutionId
 from tests import given
 from tests.cli.conftest import Inside, one_line, usage_error
+from tests.engine.controls import actions
 from tests.engine.executions.suspended import waiting_for_signal, waitpoint
 
 
@@ -165,6 +166,37 @@ async def test_a_decision_that_does_not_count_is_pointed_out(ff: Inside, db: Con
     assert denied.out.endswith("which does not wait for it\n")
     assert "waits for 'approve', not for 'rejected': give --signal" in denied.err
     assert (named.json["signal_name"], named.json["resumed"]) == ("approve", True)
+
+
+async def test_a_waitpoint_is_closed_and_the_handler_that_waits_for_it_goes_on(
+    ff: Inside, db: Connection
+) -> None:
+    execution_id, point = await deploys(db)
+    lease, unused = await waitpoint(db)
+    target = (str(execution_id), "approve-deploy")
+
+    closed = await ff("waitpoints", "close", *target, "--as", "ann", "--reason", "nobody answers")
+    gone = one_line(await ff("waitpoints", "close", *target))
+    other = await ff("waitpoints", "close", str(lease.execution_id), "approve", "--json")
+
+    of = f"approve-deploy#0 of {execution_id}"
+    assert closed.out == f"closed by ann: {of}, which goes on\n"
+    assert await given.public_state(db, execution_id) == "resumable"
+    [action] = await actions(db, execution_id)
+    assert (action.event_type, action.actor, action.reason, action.details["waitpoint_id"]) == (
+        "waitpoint_closed",
+        "ann",
+        "nobody answers",
+        str(point.waitpoint_id),
+    )
+    assert gone == "ff: waitpoint approve-deploy does not exist"
+    assert other.json == {
+        "execution_id": str(lease.execution_id),
+        "waitpoint_id": str(unused.waitpoint_id),
+        "close_reason": "proactive_close",
+        "repeated": False,
+        "resumed": False,
+    }
 
 
 async def test_a_waitpoint_that_nothing_waits_for_yet_keeps_the_decision(

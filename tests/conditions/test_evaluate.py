@@ -16,6 +16,7 @@ from flowfabric.conditions import (
     OperatorOnly,
     Single,
     TimeoutOnly,
+    can_be_satisfied,
     counted_signals,
     is_satisfied,
     keys_of,
@@ -269,3 +270,44 @@ def test_what_remains_is_satisfied_together_with_the_condition(
     both = {key: [*first.get(key, ()), *more.get(key, ())] for key in KEYS}
     if not is_satisfied(condition, first):
         assert is_satisfied(remaining(condition, first), both) == is_satisfied(condition, both)
+
+
+BOTH = AllConditions((Single("a", "yes"), Single("b")))
+CLOSED: list[tuple[Condition, Arrivals, str, bool]] = [
+    (Single("a"), {}, "a", True),
+    (Single("a"), {}, "b", False),
+    (Single("a", "yes"), {"a": [arrived(1, "no")]}, "b", False),
+    (Single("a"), {"a": [A1]}, "", True),
+    (BOTH, {}, "ab", True),
+    (BOTH, {}, "b", False),
+    (BOTH, {"a": [A1]}, "b", True),
+    (BOTH, {"a": [arrived(1, "no")]}, "b", False),
+    (CountOf(2, ("a", "b", "c")), {}, "ab", True),
+    (CountOf(2, ("a", "b", "c")), {}, "a", False),
+    (CountOf(2, ("a", "b", "c")), {"b": [A1]}, "a", True),
+    (CountOf(2, ("a", "b", "c")), {"b": [A1]}, "b", False),
+    (CountOf(3, ("a", "b"), "signals"), {}, "a", True),
+    (CountOf(3, ("a", "b"), "sources"), {"a": [A1]}, "", False),
+    (AnyCondition((Single("a"), Single("b"))), {}, "b", True),
+    (AnyCondition((Single("a"), Single("b"))), {}, "c", False),
+    (OperatorOnly(), {}, "a", False),
+]
+
+
+@pytest.mark.parametrize(("condition", "signals", "takes", "can"), CLOSED)
+def test_whether_signals_can_still_satisfy_a_condition(
+    condition: Condition, signals: Arrivals, takes: str, can: bool
+) -> None:
+    assert can_be_satisfied(condition, signals, takes) is can
+
+
+@given(conditions, arrivals, st.frozensets(st.sampled_from(KEYS)), arrivals)
+def test_what_comes_on_open_waitpoints_satisfies_only_what_can_be(
+    condition: Condition, signals: Arrivals, takes: frozenset[str], more: Arrivals
+) -> None:
+    later = {
+        key: [*signals.get(key, []), *(more.get(key, []) if key in takes else [])]
+        for key in {*signals, *more}
+    }
+
+    assert can_be_satisfied(condition, signals, takes) or not is_satisfied(condition, later)

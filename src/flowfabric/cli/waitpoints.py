@@ -1,4 +1,4 @@
-"""`ff waitpoints list | token | approve | deny`: where outsiders signal executions."""
+"""`ff waitpoints list | token | approve | deny | close`: where outsiders signal executions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from flowfabric.cli.connection import ask
-from flowfabric.cli.options import Id, Lane, Namespace, WaitpointId
+from flowfabric.cli.options import Id, Lane, Namespace, Reason, WaitpointId
 from flowfabric.cli.output import (
     AsJson,
     Cursor,
@@ -25,6 +25,7 @@ from flowfabric.cli.output import (
 )
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.suspensions.close_waitpoint import PROACTIVE, ClosedWaitpoint
 from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoint
 from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.engine.suspensions.signal_answers import SignalDuplicate
@@ -34,7 +35,7 @@ from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import wire
 
 app = typer.Typer(
-    help="List the waitpoints of executions, approve and deny them.", no_args_is_help=True
+    help="List the waitpoints of executions, approve, deny and close them.", no_args_is_help=True
 )
 
 _APPROVE: Final = ("approved", "approve")
@@ -142,6 +143,39 @@ def deny(
     _decide(database_url, execution_id, waitpoint, as_, signal, _DENY, as_json)
 
 
+@app.command()
+def close(
+    execution_id: Id,
+    waitpoint: WaitpointId,
+    reason: Reason = None,
+    as_: As = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Close a waitpoint: it takes no more signals.
+
+    A handler that waits for it goes on as if the waitpoint had expired, and learns the reason.
+    """
+    wanted, by = ExecutionId.parse(execution_id), _by(as_)
+
+    async def closed(engine: Engine) -> tuple[PendingWaitpoint, ClosedWaitpoint]:
+        found = await find_waitpoint(engine, wanted, waitpoint)
+        why = PROACTIVE if reason is None else reason
+        answer = await engine.close_waitpoint(wanted, found.waitpoint_id, reason=why, actor=by)
+        return found, answer
+
+    found, answer = ask(database_url, closed)
+    goes_on = ", which goes on" if answer.resumed else ""
+    say(wire(answer), f"closed by {by}: {found.waitpoint_key} of {wanted}{goes_on}", as_json)
+
+
+def _by(as_: str | None) -> str:
+    by = user_at_host() if as_ is None else as_
+    if not by:
+        raise invalid_input("--as", by, "must not be empty")
+    return by
+
+
 def _decide(
     database_url: str | None,
     execution_id: str,
@@ -151,10 +185,7 @@ def _decide(
     usual: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    wanted = ExecutionId.parse(execution_id)
-    by = user_at_host() if as_ is None else as_
-    if not by:
-        raise invalid_input("--as", by, "must not be empty")
+    wanted, by = ExecutionId.parse(execution_id), _by(as_)
 
     async def decide(engine: Engine) -> tuple[PendingWaitpoint, str, SignalAnswer]:
         found = await find_waitpoint(engine, wanted, waitpoint)

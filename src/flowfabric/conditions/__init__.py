@@ -25,6 +25,7 @@ from flowfabric.conditions.condition import (
 from flowfabric.conditions.evaluate import (
     OPERATOR_ONLY,
     TIMEOUT_ONLY,
+    can_be_satisfied,
     counted_signals,
     is_satisfied,
     keys_of,
@@ -52,6 +53,7 @@ __all__ = [
     "Single",
     "TimeoutOnly",
     "UnknownCondition",
+    "can_be_satisfied",
     "check_condition",
     "check_timeout",
     "counted_signals",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final
 
 from flowfabric.conditions.condition import (
@@ -36,6 +36,28 @@ def is_satisfied(condition: Condition, signals: Signals[S]) -> bool:
             return 0 < condition.n <= sum(1 for _ in _counted(condition, signals))
         case AnyCondition():
             return any(is_satisfied(member, signals) for member in condition.members)
+        case _:
+            return False
+
+
+def can_be_satisfied(condition: Condition, signals: Signals[S], takes: Container[str]) -> bool:
+    """Is it satisfied, or may signals satisfy it that come on the waitpoints of these keys?"""
+    if is_satisfied(condition, signals):
+        return True
+    match condition:
+        case Single():
+            return condition.waitpoint_key in takes
+        case AllConditions():
+            members = condition.members
+            return all(can_be_satisfied(member, signals, takes) for member in members)
+        case CountOf(distinct="waitpoints"):
+            had = {key for key, _ in _counted(condition, signals)}
+            possible = [key for key in keys_of(condition) if key in had or key in takes]
+            return condition.n <= len(possible)
+        case CountOf():
+            return any(key in takes for key in condition.waitpoints)
+        case AnyCondition():
+            return any(can_be_satisfied(member, signals, takes) for member in condition.members)
         case _:
             return False
 

@@ -119,14 +119,20 @@ class TransactionOpen(FlowFabricError):
 
 
 class SignalTimeout(FlowFabricError):
-    """The signal, or the condition, did not come in time."""
+    """The signal, or the condition, did not come in time.
+
+    `closed` is why an operator closed the waitpoint, if that was before it came; else None.
+    """
 
     kind = "handler"
     code = "signal_timeout"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name!r} did not come in time")
-        self.name = name
+    def __init__(self, name: str, *, closed: str | None = None) -> None:
+        why = "did not come in time"
+        if closed is not None:
+            why = f"cannot come any more: its waitpoint was closed ({closed})"
+        super().__init__(f"{name!r} {why}")
+        self.name, self.closed = name, closed
 
 
 class SignalPayloadInvalid(FlowFabricError):

@@ -28,6 +28,7 @@ from flowfabric.engine.journal.compensation import CompensationCall
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.journal.start_compensations import start_compensations
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.suspensions.close_waitpoint import close_waitpoint
 from flowfabric.engine.suspensions.deliver_approval_signal import deliver_approval_signal
 from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions
 from flowfabric.engine.suspensions.send_signal import NewSignal, send_signals
@@ -175,6 +176,40 @@ async def test_the_command_of_each_waitpoint_has_the_name_that_counts(
     assert f"{approve_it} go --signal 'start now' or {approve_it} stop" in reason.remedy
     assert reason.remedy.endswith(f"; or let it go on: ff executions resume '{lease.execution_id}'")
     assert "waits for signal 'start now' on 'go' and any signal on 'stop'" in reason.message
+
+
+async def test_it_says_that_no_signal_can_come_once_an_operator_has_closed_its_waitpoint(
+    db: Connection,
+) -> None:
+    lease, first = await waitpoint(db, "go")
+    second = uuid4()
+    request = SuspendRequest(
+        lease=lease,
+        bindings=(
+            UsePending(waitpoint_id=first.waitpoint_id),
+            Fresh(waitpoint_id=second, waitpoint_key="stop"),
+        ),
+        condition=CountOf(1, ("go", "stop")),
+    )
+    async with db.transaction():
+        await suspend(db, [request])
+        await close_waitpoint(db, lease.execution_id, first.waitpoint_id, reason="too late")
+    left = await only(db, lease.execution_id)
+    async with db.transaction():
+        await close_waitpoint(db, lease.execution_id, second, reason="not needed")
+
+    reason = await only(db, lease.execution_id)
+
+    named = f"'{lease.execution_id}'"
+    assert "can let it go on" not in left.message
+    assert f"ff waitpoints approve {named} stop; or " in left.remedy
+    assert reason.message.endswith(
+        "; no signal can let it go on any more: an operator closed "
+        "'go' (too late) and 'stop' (not needed)"
+    )
+    assert reason.remedy == (
+        f"let it go on: ff executions resume {named}; or end it: ff executions cancel {named}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from flowfabric.conditions import CountOf, Single
+from flowfabric.conditions import AllConditions, AnyCondition, CountOf, Single
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspensions.close_waitpoint import (
@@ -17,7 +17,7 @@ from flowfabric.engine.suspensions.close_waitpoint import (
 )
 from flowfabric.errors import NotFound, ValidationError, WaitpointClosed
 from flowfabric.ids import ExecutionId
-from flowfabric.states import PublicState
+from flowfabric.states import PublicState, SignalEffect
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import Another, actions, bad_actors
@@ -28,6 +28,7 @@ from tests.engine.suspensions.given_suspended import (
     leased,
     pending,
     suspended,
+    suspension,
     waitpoint_row,
 )
 
@@ -93,6 +94,47 @@ async def test_a_suspension_goes_on_waiting_for_its_other_waitpoints(db: Connect
     await accepted(db, held.waitpoints["b"])
     assert await given.public_state(db, held.execution_id) is PublicState.RESUMABLE
     assert (await waitpoint_row(db, held.waitpoints["a"]))["close_reason"] == "proactive_close"
+
+
+async def test_a_signal_that_came_before_its_waitpoint_was_closed_counts(db: Connection) -> None:
+    held = await suspended(db, AllConditions((Single("a"), Single("b"))))
+    await accepted(db, held.waitpoints["a"], "first")
+    async with db.transaction():
+        await close_waitpoint(db, held.execution_id, held.waitpoint_id("a"))
+
+    last = await accepted(db, held.waitpoints["b"], "second")
+
+    assert last.effect is SignalEffect.RESUME_CONDITION_SATISFIED
+    assert await given.public_state(db, held.execution_id) is PublicState.RESUMABLE
+
+
+async def test_a_suspended_handler_can_be_claimed_when_its_waitpoint_is_closed(
+    db: Connection,
+) -> None:
+    condition = AnyCondition((Single("a"), Single("b")))
+    held = await suspended(db, condition, keeps_waitpoints=True)
+
+    async with db.transaction():
+        answer = await close_waitpoint(db, held.execution_id, held.waitpoint_id("a"))
+
+    assert (answer.resumed, answer.repeated) == (True, False)
+    assert await given.public_state(db, held.execution_id) is PublicState.RESUMABLE
+    assert (await suspension(db, held.execution_id))["close_reason"] == "waitpoint_closed"
+    states = [(await waitpoint_row(db, held.waitpoints[key]))["state"] for key in "ab"]
+    assert states == ["closed", "pending"]
+
+
+async def test_a_waitpoint_that_no_suspension_waits_for_wakes_nobody(db: Connection) -> None:
+    held = await suspended(db, AnyCondition((Single("a"),)), keeps_waitpoints=True)
+    other = await pending(db, await leased(db), "b")
+
+    for each in (other, held.waitpoints["a"]):
+        async with db.transaction():
+            answer = await close_waitpoint(db, each.execution_id, each.waitpoint_id)
+        assert answer.resumed is (each is not other)
+        async with db.transaction():
+            again = await close_waitpoint(db, each.execution_id, each.waitpoint_id)
+        assert (again.resumed, again.repeated) == (False, True)
 
 
 async def test_several_are_answered_one_by_one_and_a_missing_one_spoils_none(

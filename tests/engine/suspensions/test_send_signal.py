@@ -320,8 +320,11 @@ async def test_a_name_has_1_to_128_printable_bytes(db: Connection, name: str, wh
 async def test_a_payload_has_at_most_64_kib(db: Connection) -> None:
     execution_id = await given.created(db, policy=ExecutionPolicy(max_signals_per_execution=1))
     await send(db, to(execution_id, payload=bytes(65_536)))
+    before = await given.everything(db)
 
     [refused] = await send(db, to(execution_id, payload=bytes(65_537)))
+
+    assert await given.everything(db) == before
 
     assert isinstance(refused, ValidationError)
     assert (refused.code, refused.field) == ("payload_too_large", "payload")
@@ -335,13 +338,16 @@ async def test_an_execution_takes_as_many_signals_as_its_policy_says(db: Connect
     one, two, three = await send(
         db, to(execution_id, idempotency_key="k"), to(execution_id), to(execution_id)
     )
+    before = await given.everything(db)
     [late] = await send(db, to(execution_id, idempotency_key="k"))
 
+    assert await given.everything(db) == before
     assert isinstance(one, SignalAccepted)
     assert isinstance(two, SignalAccepted)
     for refused in (three, late):
         assert isinstance(refused, ValidationError)
         assert refused.code == "signal_limit_exceeded"
+        assert f"{execution_id} has got 2 signals, which is its limit" in str(refused)
     assert {type(each) for each in await send(db, to(unlimited))} == {SignalAccepted}
 
 

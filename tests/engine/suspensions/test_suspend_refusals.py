@@ -195,6 +195,8 @@ async def test_a_waitpoint_is_used_once(db: Connection) -> None:
 
     assert (type(closed), closed.state) == (WaitpointNotPending, "closed")
     assert (type(twice), twice.state) == (WaitpointNotPending, "active")
+    assert str(shut.waitpoint_id) in str(closed)
+    assert str(used.waitpoint_id) in str(twice)
 
 
 async def test_a_waitpoint_of_another_execution_or_attempt_is_not_used(db: Connection) -> None:
@@ -209,6 +211,8 @@ async def test_a_waitpoint_of_another_execution_or_attempt_is_not_used(db: Conne
     for waitpoint in (elsewhere, before):
         answer = await refused(db, using(lease, waitpoint.waitpoint_id))
         assert (type(answer), answer.code) == (ValidationError, "invalid_waitpoint_for_execution")
+        assert answer.field == "waitpoint_id"
+        assert str(waitpoint.waitpoint_id) in str(answer)
     hers = await refused(db, handler(lease, bindings=using(lease, elsewhere.waitpoint_id).bindings))
     assert hers.code == "invalid_waitpoint_for_execution"
 
@@ -218,9 +222,10 @@ async def test_a_waitpoint_that_has_expired_is_not_used(db: Connection, clock: C
     waitpoint = await pending(db, lease, expires_in=10)
     await clock.advance(10)
 
-    assert isinstance(
-        await refused(db, using(lease, waitpoint.waitpoint_id)), PendingWaitpointExpired
-    )
+    answer = await refused(db, using(lease, waitpoint.waitpoint_id))
+
+    assert isinstance(answer, PendingWaitpointExpired)
+    assert answer.waitpoint_id == waitpoint.waitpoint_id
 
 
 async def test_a_waitpoint_without_a_token_is_not_used(db: Connection) -> None:
@@ -230,7 +235,8 @@ async def test_a_waitpoint_without_a_token_is_not_used(db: Connection) -> None:
 
     answer = await refused(db, using(lease, waitpoint.waitpoint_id))
 
-    assert answer.code == "waitpoint_not_token_bound"
+    assert (answer.code, answer.field) == ("waitpoint_not_token_bound", "waitpoint_id")
+    assert str(waitpoint.waitpoint_id) in str(answer)
 
 
 async def test_the_key_of_a_pending_waitpoint_must_be_that_of_the_condition(

@@ -84,7 +84,7 @@ def accept(
     assert suspension is not None
     signals: Signals = {}
     for one in each.waitpoints.values():
-        if one.state == "active":
+        if one.state == "active" or one.suspension_id == suspension.suspension_id:
             signals.setdefault(one.waitpoint_key, []).extend(one.signals)
     match = match_of(suspension.condition, waitpoint.waitpoint_key, signals)
     effect = SignalEffect.APPENDED_TO_WAITPOINT
@@ -100,16 +100,21 @@ def close_waitpoint(
 ) -> ClosedWaitpoint:
     each = world.executions.get(execution_id)
     waitpoint = None if each is None else each.waitpoints.get(waitpoint_id)
-    if waitpoint is None:
+    if each is None or waitpoint is None:
         raise NotFound("waitpoint", waitpoint_id)
     before = waitpoint.state == "closed"
+    suspension = each.suspension
+    awaited = waitpoint.state == "active" and suspension is not None and suspension.keeps
     if not before:
         waitpoint.close(world.now_ms, reason)
+    if awaited:
+        resume(world, each, 0, None, why="waitpoint_closed")
     return ClosedWaitpoint(
         execution_id=execution_id,
         waitpoint_id=waitpoint_id,
         close_reason=waitpoint.close_reason or reason,
         repeated=before,
+        resumed=awaited,
     )
 
 

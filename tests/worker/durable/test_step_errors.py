@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowfabric import Ctx, Retry, StepFailed
@@ -122,5 +123,22 @@ async def test_the_traceback_is_stored_and_bounded(lab: Lab, clock: Clock) -> No
     await seen_twice(lab, clock, ValueError("x" * 100_000))
 
     value = await lab.db.fetchval("SELECT value FROM ff.journal WHERE name = 'fetch'")
-    assert b"ValueError" in value
+    stored = msgspec.json.decode(value)
+    assert "ValueError" in stored["traceback"]
+    assert len(stored["traceback"].encode()) <= 16 * 1024
     assert len(value) < 64 * 1024
+
+
+async def test_what_the_database_cannot_store_is_cleaned_out_of_an_error(
+    lab: Lab, clock: Clock
+) -> None:
+    found = await seen_twice(lab, clock, ValueError("a\x00b \ud800"))
+
+    assert [type(each) for each in found] == [StepFailed, StepFailed]
+    assert found[0].reason == found[1].reason
+    value = await lab.db.fetchval("SELECT value FROM ff.journal WHERE name = 'fetch'")
+    stored = msgspec.json.decode(value)
+    for text in (stored["reason"], stored["traceback"]):
+        assert "\x00" not in text
+        assert "a" in text
+        text.encode()

@@ -3,10 +3,11 @@
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
-from flowfabric import Ctx, ExecutionFailed, Fail, Retry, RetryLater, StepFailed
+from flowfabric import Ctx, ExecutionFailed, Fail, LeaseLost, Retry, RetryLater, StepFailed
 from flowfabric.testing import Clock
 from tests.worker.durable.lab import Lab
 from tests.worker.facts import eventually
@@ -325,19 +326,30 @@ async def test_a_failure_for_good_in_a_task_group_ends_the_execution_too(lab: La
     assert lab.did == ["charge"]
 
 
-async def test_the_tasks_own_policy_looks_at_the_error_behind_a_failed_step(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("rule", "runs"),
+    [
+        ({"no_retry_on": (ValueError,)}, 1),
+        ({"no_retry_on": (OSError,)}, 3),
+        ({"retry_on": (ValueError,)}, 3),
+        ({"retry_on": (OSError,)}, 1),
+    ],
+)
+async def test_the_tasks_own_policy_looks_at_the_error_behind_a_failed_step(
+    lab: Lab, rule: dict[str, Any], runs: int
+) -> None:
     async def charge() -> None:
         lab.did.append("charge")
         raise ValueError("no such card")
 
-    @lab.app.task("job", retry=Retry(max_retries=3, initial=0), no_retry_on=(ValueError,))
+    @lab.app.task("job", retry=Retry(max_retries=2, initial=0), **rule)
     async def job(ctx: Ctx) -> None:
         await ctx.step("charge", charge)
 
     handle = await lab.submitted(job.call())
 
     assert await lab.state(handle) == "failed"
-    assert lab.did == ["charge"]
+    assert lab.did == ["charge"] * runs
 
 
 async def test_a_try_that_takes_too_long_has_failed(lab: Lab) -> None:
@@ -396,6 +408,77 @@ async def test_a_step_that_the_handler_cancels_is_not_recorded(lab: Lab) -> None
 
     assert await handle.result(5) == "went on"
     assert await lab.journal(handle) == []
+
+
+async def test_a_step_that_an_aborted_task_group_cancels_is_not_recorded_and_runs_again(
+    lab: Lab,
+) -> None:
+    began = asyncio.Event()
+
+    async def work() -> str:
+        lab.did.append("work")
+        if len(lab.did) == 1:
+            began.set()
+            await asyncio.sleep(30)
+        return "worked"
+
+    async def abort() -> None:
+        await began.wait()
+        raise OSError("busy")
+
+    async def both(ctx: Ctx) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.step("work", work, key="a"))
+            group.create_task(abort())
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        with pytest.raises(ExceptionGroup):
+            await both(ctx)
+        lab.did.append(await lab.journal(handle))
+        return await ctx.step("work", work, key="b")
+
+    handle = await lab.client.submit(job.call())
+    await lab.run()
+
+    assert await handle.result(5) == "worked"
+    assert lab.did == ["work", [], "work"]
+    assert await lab.journal(handle) == ["work:b#0 done"]
+
+
+async def test_a_body_whose_lease_was_lost_is_stopped_and_the_handler_told(lab: Lab) -> None:
+    began = asyncio.Event()
+
+    async def work() -> str:
+        lab.did.append("work")
+        if lab.did.count("work") > 1:
+            return "worked"
+        began.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            lab.did.append("stopped")
+            raise
+        return "never"
+
+    @lab.app.task("job", retry=Retry(max_retries=1, initial=0))
+    async def job(ctx: Ctx) -> str:
+        try:
+            return await ctx.step("work", work)
+        except asyncio.CancelledError:
+            with pytest.raises(LeaseLost):
+                await ctx.step("clean up", work)
+            lab.did.append("told")
+            raise
+
+    handle = await lab.client.submit(job.call())
+    async with lab.app.worker(dsn=lab.dsn, lease_ttl=2):
+        await began.wait()
+        await lab.engine.revoke_lease(handle.execution_id, reason="frozen")
+        assert await handle.result(20) == "worked"
+
+    assert lab.did == ["work", "stopped", "told", "work"]
+    assert await lab.journal(handle) == ["work#0 done"]
 
 
 async def test_a_cancelled_execution_stops_the_body_and_records_nothing(lab: Lab) -> None:

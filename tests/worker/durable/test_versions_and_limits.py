@@ -8,6 +8,7 @@ import pytest
 from flowfabric import (
     App,
     Ctx,
+    ExecutionFailed,
     JournalFull,
     Retry,
     StepFailed,
@@ -152,6 +153,54 @@ async def test_the_bytes_of_a_journal_are_limited_too(
 
     assert await lab.state(handle) == "failed"
     assert lab.did == ["large", "large"]
+
+
+async def test_a_journal_has_at_most_ten_thousand_entries(lab: Lab, clock: Clock) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        await ctx.sleep(60)
+        lab.did.append(ctx.restart_advised)
+        await ctx.step("last", step_of(lab, "last"))
+        await ctx.step("too many", step_of(lab, "too many"))
+
+    handle = await lab.submitted(job.call())
+    [sleep] = await lab.entries(handle)
+    await lab.db.execute(
+        "INSERT INTO ff.journal (partition_key, seq, execution_id, attempt_index, occurrence,"
+        " started_at_ms, recorded_at_ms, kind, state, name)"
+        " SELECT $1, $2 + n, $3, 0, n, 0, 0, 'now', 'done', 'now' FROM generate_series(1, 9998) n",
+        sleep["partition_key"],
+        sleep["seq"],
+        sleep["execution_id"],
+    )
+    await clock.advance(60)
+    await lab.run()
+
+    with pytest.raises(ExecutionFailed, match="JournalFull"):
+        await handle.result(5)
+    assert lab.did == [True, "last"]
+    assert len(await lab.entries(handle)) == 10_000
+
+
+async def test_a_restart_is_advised_from_four_mebibytes_and_a_value_has_a_quarter_of_one(
+    lab: Lab,
+) -> None:
+    async def large(more: int) -> str:
+        return "x" * (256 * 1024 - 2 + more)  # with its quotes
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        for number in range(17):
+            await ctx.step("large", large, 0, key=str(number))
+            lab.did.append(ctx.restart_advised)
+        with pytest.raises(StepFailed) as failed:
+            await ctx.step("larger", large, 1)
+        return failed.value.category
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(10) == "result_too_large"
+    assert lab.did == [False] * 15 + [True] * 2
 
 
 # What it costs.

@@ -22,11 +22,11 @@ SELECT s.suspended_at_ms, s.timeout_at_ms, s.timeout_behavior, s.reason_code, s.
                                 s -> 'signal_id', s -> 'signal_name', s -> 'source_type',
                                 s -> 'source_identity', s -> 'accepted_at')
                            FROM jsonb_array_elements(w.signals) AS s),
-                   w.expires_at_ms)
+                   w.expires_at_ms, w.close_reason)
                    ORDER BY w.created_at_ms, w.waitpoint_id), '[]')::text
           FROM ff.waitpoint_pending w
          WHERE w.execution_id = s.execution_id AND w.partition_key = s.partition_key
-           AND w.suspension_id = s.suspension_id AND w.state = 'active') AS waitpoints,
+           AND w.suspension_id = s.suspension_id) AS waitpoints,
        (SELECT coalesce(jsonb_object_agg(i.signal_name, i.n), '{}')::text
           FROM (SELECT i.signal_name, count(*) AS n FROM ff.signal_inbox i
                  WHERE (i.partition_key, i.execution_id) = (s.partition_key, s.execution_id)
@@ -69,6 +69,8 @@ class AwaitedWaitpoint(msgspec.Struct, frozen=True, array_like=True):
     """The names of signals that count; empty means any."""
     signals: list[ArrivedSignal]
     expires_at_ms: int | None
+    close_reason: str | None
+    """Why it takes no more signals; None while it is open."""
 
 
 class OpenSuspension(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,9 @@ class OpenSuspension(msgspec.Struct, frozen=True, kw_only=True):
     joins: int
     condition: Condition
     waitpoints: list[AwaitedWaitpoint]
+    """Those that take signals."""
+    closed: list[AwaitedWaitpoint]
+    """Those that an operator has closed."""
     inbox: dict[str, int]
     """How many signals of each name wait in the inbox."""
 
@@ -125,6 +130,7 @@ async def read_suspension(conn: Connection, execution_id: ExecutionId) -> OpenSu
     )
     if row is None:
         return None
+    waitpoints = msgspec.json.decode(row.waitpoints, type=list[AwaitedWaitpoint])
     return OpenSuspension(
         suspended_at_ms=row.suspended_at_ms,
         timeout_at_ms=row.timeout_at_ms,
@@ -134,7 +140,8 @@ async def read_suspension(conn: Connection, execution_id: ExecutionId) -> OpenSu
         signals=row.awaits_signals,
         joins=row.joins,
         condition=decode_condition(row.condition),
-        waitpoints=msgspec.json.decode(row.waitpoints, type=list[AwaitedWaitpoint]),
+        waitpoints=[each for each in waitpoints if each.close_reason is None],
+        closed=[each for each in waitpoints if each.close_reason is not None],
         inbox=msgspec.json.decode(row.inbox, type=dict[str, int]),
     )
 

@@ -16,10 +16,12 @@ from flowfabric.conditions import (
     Single,
     TimeoutOnly,
     UnknownCondition,
+    can_be_satisfied,
     counted_signals,
 )
 from flowfabric.engine.executions.explanation import ExplanationReason, Facts, ReasonCode
 from flowfabric.engine.executions.read_waits import (
+    ArrivedSignal,
     AwaitedWaitpoint,
     Compensating,
     OpenSuspension,
@@ -88,6 +90,7 @@ def suspended_reason(
         + f" since {at(open_.suspended_at_ms)}"
         + _until(open_)
         + _arrived(open_)
+        + _in_vain(open_)
         + _others(open_),
         remedy=_remedy(execution_id, open_),
         clears_at=instant(open_.timeout_at_ms),
@@ -187,13 +190,34 @@ def _until(open_: OpenSuspension) -> str:
 
 def _arrived(open_: OpenSuspension) -> str:
     """How many signals have come to the waitpoints, and how many of them count."""
-    arrived = sum(len(each.signals) for each in open_.waitpoints)
+    signals = _signals(open_)
+    arrived = sum(len(each) for each in signals.values())
     if not arrived:
         return ""
-    signals = {each.waitpoint_key: each.signals for each in open_.waitpoints}
     matching = len(counted_signals(open_.condition, signals))
     verb = "count" if matching > 1 else "counts"
     return f"; of {counted(arrived, 'signal')} that came {matching or 'none'} {verb}"
+
+
+def _signals(open_: OpenSuspension) -> dict[str, list[ArrivedSignal]]:
+    """What has come to its waitpoints, by their keys."""
+    return {each.waitpoint_key: each.signals for each in (*open_.waitpoints, *open_.closed)}
+
+
+def _is_in_vain(open_: OpenSuspension) -> bool:
+    """Can nothing satisfy it any more, because waitpoints are closed?"""
+    if open_.signals or open_.joins or not open_.closed:
+        return False
+    keys = {each.waitpoint_key for each in open_.waitpoints}
+    return not can_be_satisfied(open_.condition, _signals(open_), keys)
+
+
+def _in_vain(open_: OpenSuspension) -> str:
+    """Which waitpoints are closed, if no signal can let the execution go on."""
+    if not _is_in_vain(open_):
+        return ""
+    closed = " and ".join(f"{each.waitpoint_key!r} ({each.close_reason})" for each in open_.closed)
+    return f"; no signal can let it go on any more: an operator closed {closed}"
 
 
 def _others(open_: OpenSuspension) -> str:
@@ -207,6 +231,11 @@ def _others(open_: OpenSuspension) -> str:
 
 
 def _remedy(execution_id: ExecutionId, open_: OpenSuspension) -> str:
+    if _is_in_vain(open_):
+        return (
+            f"let it go on: ff executions resume '{execution_id}'; or end it: ff executions cancel "
+            f"'{execution_id}'"
+        )
     commands = [f"ff signals send '{execution_id}' {quote(name)}" for name in open_.signals]
     keys = Counter(each.waitpoint_key for each in open_.waitpoints)
     commands += [

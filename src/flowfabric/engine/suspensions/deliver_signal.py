@@ -32,13 +32,15 @@ from flowfabric.states import SignalEffect
 from flowfabric.tokens import WaitpointToken
 
 # The execution is locked by an earlier statement. The rows are locked too: a sweep that closes an
-# expired waitpoint does not lock the execution. The signals of a pending waitpoint are not needed.
+# expired waitpoint does not lock the execution. The signals of a pending waitpoint are not needed;
+# those of one that an operator closed came in time, and count.
 MEET: Final[LiteralString] = """
 -- suspensions.deliver_signal: the waitpoint, and the others of its suspension
 SELECT w.waitpoint_id, w.waitpoint_key, w.state,
        w.state = 'pending' AND coalesce(w.expires_at_ms <= ff.now_ms(), false) AS expired,
        jsonb_array_length(w.signals) AS kept,
-       CASE WHEN w.state = 'active' THEN w.signals END AS signals,
+       CASE WHEN w.state = 'active' OR w.suspension_id = s.suspension_id
+            THEN w.signals END AS signals,
        s.condition,
        ff.policy_number(s.resume_policy -> 'resume_delay_ms', 3153600000000) AS resume_delay_ms,
        e.lifecycle_phase,
@@ -61,7 +63,8 @@ SELECT w.waitpoint_id, w.waitpoint_key, w.state,
     ON (s.partition_key, s.execution_id) = (w.partition_key, w.execution_id)
    AND s.closed_at_ms IS NULL
  WHERE w.execution_id = %(execution_id)s AND w.partition_key = %(partition_key)s
-   AND (w.waitpoint_id = %(waitpoint_id)s OR w.state = 'active')
+   AND (w.waitpoint_id = %(waitpoint_id)s OR w.state = 'active'
+        OR w.suspension_id = s.suspension_id)
  ORDER BY w.waitpoint_id FOR NO KEY UPDATE OF w
 """
 

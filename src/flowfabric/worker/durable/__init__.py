@@ -14,6 +14,7 @@ step_errors    errors of steps, stored and raised again as the same class
 step_tx        steps in transactions
 waits          sleeps and signals by name
 waitpoints     waitpoints and their conditions
+waitpoint_look what waitpoints have received, and whether more can come
 select         the first of several
 children       child executions
 restart        a handler begins anew

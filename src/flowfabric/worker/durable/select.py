@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import msgspec
 
 from flowfabric.conditions import AnyCondition, Signal
-from flowfabric.errors import ConfigError, EntryDecodeError, SignalPayloadInvalid, SignalTimeout
+from flowfabric.errors import ConfigError, EntryDecodeError, SignalPayloadInvalid
 from flowfabric.instants import epoch_ms
 from flowfabric.states import GroupState, JournalKind, JournalState
 from flowfabric.worker.child_batch import Child
 from flowfabric.worker.durable.awaited import Awaited
-from flowfabric.worker.durable.step_errors import StoredError
 from flowfabric.worker.durable.values import StoredValue
+from flowfabric.worker.durable.waitpoint_look import WaitpointLook, first_of, look_at
 from flowfabric.worker.durable.waitpoints import (
     WaitpointCondition,
-    WaitpointLook,
     close_waitpoints,
-    first_of,
-    look_at,
+    timeout_fault,
+    timeout_of,
 )
 from flowfabric.worker.durable.waits import check_duration, read_inbox, take_signal
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
@@ -105,7 +104,7 @@ class Select:
             stored = StoredValue(entry.value, entry.encoding)
             return await self._selected(durable.decode(self._key, stored, _Winner))
         elif entry.state is JournalState.FAILED:
-            raise SignalTimeout(self._key.name)
+            raise timeout_of(self._key, durable.decode_error(entry))
         else:
             self._started_ms = epoch_ms(entry.started_at)
             self._due_ms = None if entry.due_at is None else epoch_ms(entry.due_at)
@@ -187,9 +186,10 @@ class Select:
         return len(looks) == len(self._arms) and all(each.is_hopeless for each in looks.values())
 
     async def _timed_out(self) -> NoReturn:
-        fault = StoredError(error_type="SignalTimeout", category="timeout", reason="timed out")
+        closed = (each.closed for each in self._looks.values() if each.closed is not None)
+        fault = timeout_fault(next(closed, None))
         await self._durable.record(self._entry(JournalState.FAILED, value=fault))
-        raise SignalTimeout(self._key.name)
+        raise timeout_of(self._key, fault)
 
     def _awaited(self) -> Awaited:
         """When a waitpoint expires the handler runs again, and waits for the others."""

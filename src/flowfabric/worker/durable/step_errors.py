@@ -65,7 +65,7 @@ def store_error(error: BaseException, category: str | None = None) -> StoredErro
         path=_path(type(error)),
         args=args,
         state=state,
-        traceback=stored_traceback(error),
+        traceback=clean_text(stored_traceback(error)),
     )
 
 

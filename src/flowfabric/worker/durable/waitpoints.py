@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -19,10 +19,7 @@ from flowfabric.conditions import (
     Single,
     TimeoutOnly,
     check_condition,
-    is_satisfied,
     keys_of,
-    remaining,
-    satisfiers,
 )
 from flowfabric.config import callback_url
 from flowfabric.engine.suspensions.suspension import SuspendRequest
@@ -33,7 +30,6 @@ from flowfabric.states import (
     JournalState,
     SuspensionReason,
     TimeoutBehavior,
-    WaitpointState,
 )
 from flowfabric.tokens import WaitpointToken
 from flowfabric.worker.attempt_suspended import AttemptSuspended
@@ -41,6 +37,7 @@ from flowfabric.worker.durable.awaited import Awaited
 from flowfabric.worker.durable.services import count_entries
 from flowfabric.worker.durable.step_errors import StoredError
 from flowfabric.worker.durable.values import StoredValue
+from flowfabric.worker.durable.waitpoint_look import RESUMED, WaitpointLook, first_of, look_at
 from flowfabric.worker.durable.waits import check_duration
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
 
@@ -58,6 +55,7 @@ _BEHAVIORS: Final = {
     "expire": TimeoutBehavior.EXPIRE,
     "escalate": TimeoutBehavior.ESCALATE,
 }
+_CLOSED: Final = "closed"
 
 
 class HandlerWaitpoint:
@@ -209,7 +207,7 @@ class WaitpointWait:
             stored = StoredValue(entry.value, entry.encoding)
             return durable.decode(self._key, stored, list[Signal])
         elif entry.state is JournalState.FAILED:
-            raise SignalTimeout(self._key.name)
+            raise timeout_of(self._key, durable.decode_error(entry))
         else:
             self._started_ms = epoch_ms(entry.started_at)
             self._due_ms = None if entry.due_at is None else epoch_ms(entry.due_at)
@@ -218,7 +216,9 @@ class WaitpointWait:
             look = await look_at(durable, self._wanted, None if self._escalated else self._due_ms)
             if look.satisfied_by is not None:
                 return await self._satisfied(look.satisfied_by)
-            if over or (look.is_hopeless and not self._escalated):
+            if look.closed is not None:
+                await self._closed(look.closed, over=over)
+            elif over or (look.is_hopeless and not self._escalated):
                 await self._timed_out()
             await durable.parking.until_changed(self._awaited(look), self._opening)
 
@@ -267,6 +267,17 @@ class WaitpointWait:
         await close_waitpoints(self._durable, self._wanted)
         return signals
 
+    async def _closed(self, why: str, *, over: bool) -> None:
+        """An operator closed the waitpoint: as a timeout, but no other operator is asked."""
+        if self._on_timeout == "escalate" or (self._on_timeout == "resume" and not over):
+            await self._give_up(why)
+        await self._timed_out()
+
+    async def _give_up(self, closed: str | None = None) -> NoReturn:
+        fault = timeout_fault(closed)
+        await self._durable.record(self._entry(JournalState.FAILED, fault))
+        raise timeout_of(self._key, fault)
+
     async def _timed_out(self) -> None:
         """Raise `SignalTimeout`; or the execution ends as `on_timeout` says; or return to wait."""
         durable, behavior = self._durable, _BEHAVIORS[self._on_timeout]
@@ -274,9 +285,7 @@ class WaitpointWait:
             self._escalated = True
             return
         if behavior is TimeoutBehavior.AUTO_RESUME:
-            fault = StoredError(error_type="SignalTimeout", category="timeout", reason="timed out")
-            await durable.record(self._entry(JournalState.FAILED, fault))
-            raise SignalTimeout(self._key.name)
+            await self._give_up()
         # The handler still runs, because of something beside this wait. It is suspended with a
         # timeout that has passed, and ends as one that was suspended all the time.
         request = SuspendRequest(
@@ -295,59 +304,16 @@ class WaitpointWait:
                 raise AttemptSuspended
 
 
-class WaitpointLook(msgspec.Struct, frozen=True):
-    """What waitpoints have received, and what can still come."""
-
-    satisfied_by: list[Signal] | None = None
-    """The signals that satisfy the condition; None while they do not."""
-    is_hopeless: bool = False
-    """Can the condition not be satisfied any more, because waitpoints take no more signals?"""
-    closes_ms: int | None = None
-    """When it will be hopeless."""
-    remaining: Condition | None = None
-    """What is still waited for; None if it is hopeless."""
-    waitpoints: tuple[UUID, ...] = ()
-    """The waitpoints on which that can come."""
+def timeout_fault(closed: str | None) -> StoredError:
+    """What is stored of a wait that timed out, or whose waitpoint an operator closed."""
+    state = {} if closed is None else {_CLOSED: closed}
+    reason = "timed out" if closed is None else f"its waitpoint was closed ({closed})"
+    return StoredError(error_type="SignalTimeout", category="timeout", reason=reason, state=state)
 
 
-async def look_at(
-    durable: Durable, wanted: WaitpointCondition, due_ms: int | None
-) -> WaitpointLook:
-    """Look at the waitpoints of a condition: signals that came after `due_ms` do not count."""
-    engine, attempt = durable.services.engine, durable.attempt
-    now_ms = durable.journal.now_ms
-    with durable.parking.busy():
-        found = await repeat_while_leased(
-            attempt, lambda: engine.read_waitpoints(attempt.execution_id, list(wanted.ids))
-        )
-    due = None if due_ms is None else instant(due_ms)
-    signals = {
-        each.waitpoint_key: [
-            signal for signal in each.signals if due is None or signal.accepted_at <= due
-        ]
-        for each in found.values()
-    }
-    condition = wanted.condition
-    if is_satisfied(condition, signals):
-        return WaitpointLook(satisfiers(condition, signals))
-    left = remaining(condition, signals)
-    open_ = [each for each in found.values() if each.waitpoint_key in keys_of(left)]
-    closes = [
-        None if each.expires_at is None else epoch_ms(each.expires_at)
-        for each in open_
-        if each.state is not WaitpointState.CLOSED
-    ]
-    closes_ms = first_of(*closes)
-    if len(closes) < len(keys_of(left)) or (closes_ms is not None and closes_ms <= now_ms):
-        return WaitpointLook(is_hopeless=True)
-    return WaitpointLook(
-        closes_ms=closes_ms, remaining=left, waitpoints=tuple(each.waitpoint_id for each in open_)
-    )
-
-
-def first_of(*instants: int | None) -> int | None:
-    """The first of these instants; None is never."""
-    return min((each for each in instants if each is not None), default=None)
+def timeout_of(key: EntryKey, fault: StoredError) -> SignalTimeout:
+    """The error to raise, the same in every run."""
+    return SignalTimeout(key.name, closed=fault.state.get(_CLOSED))
 
 
 async def close_waitpoints(durable: Durable, wanted: WaitpointCondition) -> None:
@@ -357,6 +323,6 @@ async def close_waitpoints(durable: Durable, wanted: WaitpointCondition) -> None
         await repeat_while_leased(
             attempt,
             lambda: engine.close_waitpoints(
-                attempt.execution_id, wanted.ids, reason="resumed", by_handler=True
+                attempt.execution_id, wanted.ids, reason=RESUMED, by_handler=True
             ),
         )

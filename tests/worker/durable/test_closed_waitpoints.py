@@ -1,0 +1,226 @@
+"""An operator closes the waitpoint that a handler waits for: the handler is told."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flowfabric import Ctx, SignalTimeout
+from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
+from flowfabric.testing import Clock
+from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
+from tests.worker.durable.lab import Lab
+
+pytestmark = pytest.mark.timeout(60)
+
+CLOSED = "'wait' cannot come any more: its waitpoint was closed (nobody answers)"
+
+
+@pytest.fixture(autouse=True)
+async def seeded(lab: Lab) -> None:
+    await lab.seed_key()
+
+
+async def close(lab: Lab, handle: Any, waitpoint: HandlerWaitpoint) -> bool:
+    """An operator closes the waitpoint; does the handler run again?"""
+    [answer] = await lab.engine.close_waitpoints(
+        handle.execution_id, [waitpoint.waitpoint_id], reason="nobody answers"
+    )
+    assert isinstance(answer, ClosedWaitpoint)
+    return answer.resumed
+
+
+async def test_a_suspended_wait_raises_what_says_so_in_every_run(lab: Lab, clock: Clock) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        made[:] = [await ctx.waitpoint("a", expires=6000)]
+        try:
+            await ctx.wait(made[0].any(), timeout=600)
+        except SignalTimeout as error:
+            lab.did.append((error.name, error.closed, str(error)))
+        await ctx.sleep(60)
+        return "told"
+
+    handle = await lab.submitted(job.call())
+    assert await lab.state(handle) == "suspended"
+
+    assert await close(lab, handle, made[0])
+    await lab.run()
+    await clock.advance(60)
+    await lab.run()
+
+    assert await handle.result(5) == "told"
+    assert lab.did == [("wait", "nobody answers", CLOSED)] * 2
+
+
+async def test_a_timeout_is_not_told_as_a_close(lab: Lab, clock: Clock) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        waitpoint = await ctx.waitpoint("a", expires=60)
+        try:
+            await ctx.wait(waitpoint.any())
+        except SignalTimeout as error:
+            return f"{error.closed}: {error}"
+        return "never"
+
+    handle = await lab.submitted(job.call())
+    await clock.advance(60)
+    await lab.run()
+
+    assert await handle.result(5) == "None: 'wait' did not come in time"
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "state", "reason"),
+    [
+        ("fail", "failed", "suspension_timeout:fail"),
+        ("cancel", "cancelled", "suspension_timeout_cancel"),
+        ("expire", "expired", "suspension_timeout_expire"),
+    ],
+)
+async def test_a_close_ends_the_execution_as_a_timeout_would(
+    lab: Lab, on_timeout: Any, state: str, reason: str
+) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        made[:] = [await ctx.waitpoint("a", expires=6000)]
+        await ctx.wait(made[0].any(), on_timeout=on_timeout)
+
+    handle = await lab.submitted(job.call())
+    await close(lab, handle, made[0])
+    await lab.run()
+
+    row = await lab.row(handle)
+    assert row["public_state"] == state
+    assert reason in (row["failure_reason"], row["cancellation_reason"])
+
+
+@pytest.mark.parametrize("escalated", [False, True])
+async def test_an_operator_who_closes_has_decided_and_no_other_is_asked(
+    lab: Lab, clock: Clock, escalated: bool
+) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        made[:] = [await ctx.waitpoint("a", expires=6000)]
+        try:
+            await ctx.wait(made[0].any(), timeout=60, on_timeout="escalate")
+        except SignalTimeout as error:
+            return str(error)
+        return "never"
+
+    handle = await lab.submitted(job.call())
+    if escalated:
+        await clock.advance(60)
+        await lab.run()
+        assert (await lab.row(handle))["blocking_reason"] == "paused_by_operator"
+    await close(lab, handle, made[0])
+    await lab.run()
+
+    assert await handle.result(5) == CLOSED
+
+
+async def test_what_had_come_counts_and_the_rest_is_waited_for(lab: Lab) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        made[:] = [await ctx.waitpoint("a", expires=600), await ctx.waitpoint("b", expires=600)]
+        both = await ctx.wait(made[0].any() & made[1].any())
+        return [each.signal_name for each in both]
+
+    handle = await lab.submitted(job.call())
+    await signal(lab, handle, made[0], "first")
+    assert await close(lab, handle, made[0])
+    await lab.run()
+    assert await lab.state(handle) == "suspended"
+    await signal(lab, handle, made[1], "second")
+    await lab.run()
+
+    assert await handle.result(5) == ["first", "second"]
+
+
+async def signal(lab: Lab, handle: Any, waitpoint: HandlerWaitpoint, name: str) -> None:
+    await lab.engine.deliver_signal(
+        handle.execution_id, waitpoint.waitpoint_id, waitpoint.token, name
+    )
+
+
+async def test_a_select_waits_for_its_other_arms(lab: Lab) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        made[:] = [await ctx.waitpoint("a", expires=6000)]
+        first = await ctx.select(door=made[0].any(), paid=ctx.signal_of("paid", str))
+        return f"{first.name} {first.value}"
+
+    handle = await lab.submitted(job.call())
+    assert await close(lab, handle, made[0])
+    await lab.run()
+    assert await lab.state(handle) == "suspended"
+    await lab.signal(handle, "paid", "7 EUR")
+    await lab.run()
+
+    assert await handle.result(5) == "paid 7 EUR"
+
+
+async def test_a_select_whose_waitpoints_are_all_closed_raises_what_says_so(
+    lab: Lab, clock: Clock
+) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        made[:] = [await ctx.waitpoint("a", expires=600), await ctx.waitpoint("b", expires=600)]
+        try:
+            await ctx.select(a=made[0].named("yes"), no=made[0].named("no"), b=made[1].any())
+        except SignalTimeout as error:
+            lab.did.append(error.closed)
+        await ctx.sleep(60)
+        return "told"
+
+    handle = await lab.submitted(job.call())
+    await close(lab, handle, made[0])
+    await lab.run()
+    assert await lab.state(handle) == "suspended"
+    await close(lab, handle, made[1])
+    await lab.run()
+    await clock.advance(60)
+    await lab.run()
+
+    assert await handle.result(5) == "told"
+    assert lab.did == ["nobody answers"] * 2
+
+
+async def test_a_wait_beside_a_running_step_is_told(lab: Lab) -> None:
+    gate = asyncio.Event()
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str | None:
+        waitpoint = await ctx.waitpoint("a", expires=6000)
+
+        async def waiting() -> str | None:
+            try:
+                await ctx.wait(waitpoint.any())
+            except SignalTimeout as error:
+                return error.closed
+            finally:
+                gate.set()
+            return "never"
+
+        async def work() -> bool:
+            assert not await close(lab, ctx, waitpoint)  # it runs: nobody has to wake it
+            return await gate.wait()
+
+        return (await asyncio.gather(waiting(), ctx.step("work", work)))[0]
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == "nobody answers"
+    assert (await lab.row(handle))["lease_epoch"] == 1
