@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
+from flowfabric.engine.lifecycle.end_blocked_members import end_blocked_members
 from flowfabric.engine.lifecycle.lock_members import lock_members
 from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
 from flowfabric.engine.lifecycle.park_members import park_members
@@ -186,15 +187,20 @@ async def _end_or_park(
     if policy is CancellationPolicy.CANCEL_FLOW_ONLY:
         return (), ()
     all_end = policy is CancellationPolicy.CANCEL_ALL
+    blocked: Sequence[ExecutionId] = ()
+    if all_end and end_at_once:
+        blocked = await end_blocked_members(
+            conn, home, flow_id, reason=reason, by=BY, limit=end_at_once
+        )
     free, in_use = await lock_members(conn, home, flow_id)
-    if all_end and len(free) <= end_at_once:
+    if all_end and len(blocked) + len(free) <= end_at_once:
         ended = await terminalize(
             conn, free, outcome=TerminalOutcome.CANCELLED, reason=reason, by=BY
         )
-        return ended, in_use
+        return [*blocked, *ended], in_use
     parked = await park_members(conn, free, also_running=all_end)
     # Whether a member in use is to end is seen once it is locked: it may be about to run or to end.
-    return (), [*parked, *in_use]
+    return blocked, [*parked, *in_use]
 
 
 def check_policy(policy: str) -> CancellationPolicy:

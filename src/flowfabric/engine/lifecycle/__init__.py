@@ -53,6 +53,7 @@ Called by other packages:
     lock_unique_keys           the unique keys of executions are locked
     visible_executions         which executions are in some namespaces
     lock_members               the members of a flow are locked
+    end_blocked_members        the members of a cancelled flow that wait for others end
     park_members               the members of a cancelled flow are parked
     unmark_members             the members of a flow that is open again are not parked any more
     join_flow                  an execution becomes a member

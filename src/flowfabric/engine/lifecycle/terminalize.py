@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
-from flowfabric.engine.lifecycle.sql.by_key import open_suspension, open_waitpoints
+from flowfabric.engine.lifecycle.sql.close import CLOSED_BESIDE
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_BY_ID
 from flowfabric.engine.lifecycle.sql.queue import dequeued
@@ -36,24 +36,8 @@ TERMINALIZE: Final[LiteralString] = (
         lease_reason="%(lease_reason)s::text",
     )
     + dequeued("ended", where="leaving.was_eligible")
-    + """, grants_deleted AS ( -- a grant of an execution that has ended is worth nothing
-    DELETE FROM ff.claim_grant g USING ended
-     WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
-), suspension_closed AS ( -- nothing resumes the execution; one that never ran was not suspended
-    UPDATE ff.suspension_current s
-       SET closed_at_ms = ff.now_ms(), timeout_at_ms = NULL, close_reason = %(close_reason)s
-      FROM ended
-     WHERE """
-    + open_suspension("ended.partition_key", "ended.execution_id")
-    + """ AND ended.last_epoch > 0
-), waitpoints_closed AS (
-    UPDATE ff.waitpoint_pending w
-       SET state = 'closed', closed_at_ms = ff.now_ms(), close_reason = %(close_reason)s
-      FROM ended
-     WHERE """
-    + open_waitpoints("ended.partition_key", "ended.execution_id")
-    + """ AND ended.last_epoch > 0
-)
+    + CLOSED_BESIDE
+    + """
 SELECT partition_key, execution_id, worker_instance_id AS holder FROM ended
 """
 )

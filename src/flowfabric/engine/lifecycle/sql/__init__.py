@@ -9,6 +9,7 @@ of a CTE to read (`source`) and SQL expressions over the columns of that CTE.
     queue         rows are queued for a claim, or taken off the queue
     requeue       leased rows are runnable again
     end           rows end
+    close         what is beside rows that have ended is closed
     expire_lease  rows with an expired lease are requeued or end
     attempt       the row of an attempt
     entries       entries of journals are recorded

@@ -18,8 +18,11 @@ from flowfabric.engine.lifecycle.sql.wake import (
 ATTEMPT_OUTCOME: Final[LiteralString] = """CASE outcome WHEN 'skipped' THEN 'cancelled'
            ELSE outcome END"""
 
-ENDED: Final[LiteralString] = (
-    """, ended AS (          -- unless it has ended meanwhile
+_BY_KEY: Final[LiteralString] = execution_row("ending.partition_key", "ending.execution_id")
+_BY_PLACE: Final[LiteralString] = """e.ctid = ending.place
+       AND e.partition_key = ending.partition_key"""
+
+_ENDED_WHERE: Final[LiteralString] = """, ended AS (          -- unless it has ended meanwhile
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'terminal', eligibility_state = 'not_applicable',
            blocking_reason = 'none', blocking_detail = NULL, resume_pending = false,
@@ -39,8 +42,9 @@ ENDED: Final[LiteralString] = (
            cancellation_reason = ending.cancellation_reason, cancelled_by = ending.cancelled_by
       FROM ending
      WHERE """
-    + execution_row("ending.partition_key", "ending.execution_id")
-    + """
+
+_ENDED: Final[LiteralString] = (
+    """
        AND e.lifecycle_phase <> 'terminal'
        AND (NOT ending.leased OR e.lease_epoch = ending.lease_epoch - 1)
  RETURNING ending.*, e.route_id, e.flow_id, e.tags, e.priority, e.created_at_ms,
@@ -95,6 +99,7 @@ def end(
     lease_event: LiteralString = "'revoked'",
     lease_reason: LiteralString = "NULL::text",
     by_holder: bool = False,
+    by_place: bool = False,
 ) -> LiteralString:
     """The CTEs that end those rows of `source` for which `where` holds; `ended` are these rows.
 
@@ -105,6 +110,10 @@ def end(
     epoch, so that its repeated call is recognised. Unless the end is reported `by_holder`, the
     workers that held the leases are woken, to stop the handlers; else the statement has a parameter
     `notifies`: whether it notifies those that wait for the end itself.
+
+    With `by_place` the rows have a column `place`, where the execution is in its table, so that it
+    is not searched for again. Nobody else may change it meanwhile: an execution that is elsewhere
+    now is left alone.
     """
     return (
         f""", ending AS (
@@ -116,7 +125,9 @@ def end(
            {lease_event} AS lease_event, {lease_reason} AS lease_reason
       FROM {source} WHERE {where}
 )"""
-        + ENDED
+        + _ENDED_WHERE
+        + (_BY_PLACE if by_place else _BY_KEY)
+        + _ENDED
         + ("" if by_holder else ATTEMPT_AMENDED)
         + ", lease_end_recorded AS ("
         + record_lease_event(
