@@ -43,7 +43,7 @@ async def test_a_budget_is_created_and_shown_with_its_use(ff: Inside, db: Connec
 
 async def test_limits_are_changed_and_a_period_begins(ff: Inside, db: Connection) -> None:
     await ff("budgets", "create", "agent", "--hard", "tokens=1000", "--json")
-    await report_usage_admin(db, "agent", ["tokens"], [900])
+    await report_usage_admin(db, "agent", ["tokens"], [900], actor=user_at_host())
 
     changed = await ff("budgets", "limits", "agent", "--hard", "tokens=2000", "--mode", "warn")
     reset = (await ff("budgets", "reset", "agent", "--json")).json

@@ -817,6 +817,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     "record_spend": writes("id", lambda e, p: e.record_spend(p.budget, p.waiting, {"tokens": 1})),
     "release_budget": writes("id", lambda e, p: e.release_budget(p.budget, p.lease.execution_id)),
+    "give_back": writes("id", lambda e, p: e.give_back(p.budget, p.lease.execution_id)),
     "get_budget_status": reads("id", lambda e, p: e.get_budget_status(p.budget)),
     "read_budget_usage_and_limits": reads(
         "id", lambda e, p: e.read_budget_usage_and_limits(p.budget)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import uuid
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Generator
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from flowfabric.server.app import Application
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.table import Kind
 from flowfabric.states import Scope
+from flowfabric.testing import Clock
 from flowfabric.tokens import WaitpointToken
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.engine.quotas import limited
@@ -35,48 +36,68 @@ from tests.server.conftest import Caller
 WORKER = {"worker_id": "w", "worker_instance_id": "w-1"}
 CALLED: set[str] = set()
 """The routes that have answered with success in the tests of this module."""
-AUDITED: dict[str, int] = {}
-"""The most operator events that one call of each route has left, of those that change something."""
-UNAUDITED = {
-    "replay_flow",  # a preview here
-    "trim_retention",  # a preview here
-    "revoke_token",  # called here by another token
-    "deliver_approval_signal",  # its signal event names who answered
-    "report_usage_admin",  # counts amounts, as every report of usage does
-    "release_budget",  # the same
+AUDITED: set[str] = set()
+"""The controls that have changed something, each with one operator event of actor and reason."""
+CONTROLS = {
+    each.name: each
+    for each in ROUTES
+    if each.scope in (Scope.OPERATE, Scope.OPERATE_ALL, Scope.ADMIN) and each.method != "GET"
 }
-"""The controls that leave no operator event in the tests of this module."""
-CONTROLS = {Scope.OPERATE, Scope.OPERATE_ALL, Scope.ADMIN}
+"""The routes by which operators change something."""
+WHY = "asked for by the test"
 RUN: set[str] = set()
 """The tests of this module that have run in this process."""
-Part = tuple[set[str], set[str], dict[str, int]]
+Part = tuple[set[str], set[str], set[str]]
 TEMPLATES = sorted(((each.method, each.path.split("/"), each.name) for each in ROUTES), key=str)
 
 
-def note(answer: Response, events: int = 0) -> None:
-    """The route of this answer was called, and left so many operator events."""
-    segments = answer.request.url.path.split("/")
-    for method, template, name in TEMPLATES:
-        same = len(template) == len(segments) and all(
+def named(method: str, path: str) -> str:
+    """The name of the route that such a request is for."""
+    segments = path.split("/")
+    found = [
+        (sum(wanted.startswith("{") for wanted in template), name)
+        for of, template, name in TEMPLATES
+        if of == method
+        and len(template) == len(segments)
+        and all(
             wanted == found or wanted.startswith("{")
             for wanted, found in zip(template, segments, strict=True)
         )
-        if same and method == answer.request.method:
-            CALLED.add(name)
-            AUDITED[name] = max(events, AUDITED.get(name, 0))
+    ]
+    return min(found)[1]
+
+
+def note(answer: Response) -> None:
+    """The route of this answer was called."""
+    CALLED.add(named(answer.request.method, answer.request.url.path))
+
+
+def with_reason(name: str, given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """The request of a control with a reason in its body or its URL, and that reason."""
+    control = CONTROLS.get(name)
+    if control is None:
+        return given, None
+    for place, kind in (("json", control.body), ("params", control.query)):
+        members = {each.name for each in msgspec.structs.fields(kind)} if kind else set[str]()
+        if "reason" in members:
+            told = {"reason": WHY, **(given.get(place) or {})}
+            return {**given, place: told}, told.get("detail", told["reason"])
+    raise AssertionError(f"{name} takes no reason")
 
 
 class Story:
     """Calls routes one after the other; each must succeed."""
 
-    def __init__(self, http: Caller, db: Connection) -> None:
-        self._http, self._db = http, db
+    def __init__(self, http: Caller, db: Connection, actor: str = "local") -> None:
+        self._http, self._db, self._actor = http, db, actor
 
     async def get(self, path: str, status: int = 200, **query: Any) -> Any:
         return await self._told("GET", path, status, params=query)
 
-    async def post(self, path: str, body: Any = None, status: int = 200) -> Any:
-        return await self._told("POST", path, status, json=body or {})
+    async def post(
+        self, path: str, body: Any = None, status: int = 200, *, changes: bool = True
+    ) -> Any:
+        return await self._told("POST", path, status, changes=changes, json=body or {})
 
     async def put(self, path: str, body: Any, status: int = 200) -> Any:
         return await self._told("PUT", path, status, json=body)
@@ -85,18 +106,28 @@ class Story:
         content = {} if body is None else {"json": body}
         return await self._told(method, path, status, **content)
 
-    async def _told(self, method: str, path: str, status: int, **given: Any) -> Any:
-        before = await self._events()
+    async def _told(
+        self, method: str, path: str, status: int, *, changes: bool = True, **given: Any
+    ) -> Any:
+        name = named(method, path)
+        given, why = with_reason(name, given)
+        before = max([each["event_id"] for each in await self._events()], default=0)
         answer = await self._http.request(method, path, **given)
         assert answer.status_code == status, (answer.request.url, answer.text)
-        events = await self._events() - before
-        assert status < 400 or events == 0, (answer.request.url, "a refusal leaves no event")
-        note(answer, events)
+        note(answer)
+        events = await self._events(after=before)
+        if status >= 400 or (name in CONTROLS and not changes):
+            assert events == [], (answer.request.url, "what changes nothing leaves no event")
+        elif name in CONTROLS:
+            of_flow = [each for each in events if each["event_type"] == "flow_replayed"]
+            [event] = of_flow or events  # its members have events of their own
+            assert (event["actor"], event["reason"]) == (self._actor, why), answer.request.url
+            AUDITED.add(name)
         media = answer.headers.get("content-type", "")
         return answer.json() if media == "application/json" and answer.content else answer.content
 
-    async def _events(self) -> int:
-        return await self._db.fetchval("SELECT count(*) FROM ff.operator_event")
+    async def _events(self, after: int = 0) -> list[Any]:
+        return await self._db.fetch("SELECT * FROM ff.operator_event WHERE event_id > $1", after)
 
     async def submitted(self, **members: Any) -> tuple[str, str]:
         """The id of a new execution, and its path."""
@@ -132,16 +163,15 @@ def every_route_is_called(
     written = place / f"routes-{os.getpid()}.part"
     written.write_bytes(msgspec.json.encode((RUN, CALLED, AUDITED)))
     written.rename(written.with_suffix(".json"))
-    run, called, audited = set[str](), set[str](), Counter[str]()
+    run, called, audited = set[str](), set[str](), set[str]()
     for part in place.glob("routes-*.json"):
         theirs = msgspec.json.decode(part.read_bytes(), type=Part)
-        run, called, audited = run | theirs[0], called | theirs[1], audited | Counter(theirs[2])
+        run, called, audited = run | theirs[0], called | theirs[1], audited | theirs[2]
     tests = {name for name in vars(request.module) if name.startswith("test_")}
     if run >= tests and not request.session.testsfailed:
         streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
         assert {each.name for each in ROUTES} - called - streams == set()
-        controls = {each.name for each in ROUTES if each.scope in CONTROLS and each.method != "GET"}
-        assert {name for name in controls if not audited[name]} == UNAUDITED
+        assert CONTROLS.keys() - audited == set()
 
 
 async def test_an_execution_is_submitted_claimed_and_completed(story: Story, http: Caller) -> None:
@@ -246,7 +276,7 @@ async def test_many_are_submitted_at_once_and_listed_page_by_page(
 async def test_many_are_changed_by_one_request_and_searches_are_saved(story: Story) -> None:
     execution_id, _ = await story.submitted(tags={"a.b": "x,y"})
     wanted = {"action": "cancel", "reason": "x", "filter": {"tag": ["a.b=x,y"], "kind": ["job"]}}
-    preview = await story.post("/v1/bulk-actions", {**wanted, "preview": True})
+    preview = await story.post("/v1/bulk-actions", {**wanted, "preview": True}, changes=False)
     assert (preview["eligible"], len(preview["samples"])) == ({"waiting": 1}, 1)
     began = await story.post("/v1/bulk-actions", wanted, 201)
     path = f"/v1/bulk-actions/{began['bulk_id']}"
@@ -397,7 +427,8 @@ async def test_a_flow_is_submitted_and_goes_on_when_a_member_completes(story: St
     assert (await story.get(f"{path}/tags/shop.tenant"))["value"] == "acme"
     cancelled = await story.post(f"{path}/cancel", {"reason": "x", "wait": 1})
     assert cancelled["result"] == "flow_cancel_accepted"
-    assert (await story.post(f"{path}/replay", {"preview": True}))["preview"]
+    assert (await story.post(f"{path}/replay", {"preview": True}, changes=False))["preview"]
+    assert (await story.post(f"{path}/replay"))["preview"] is False
     assert len(members) == 2
 
 
@@ -573,17 +604,23 @@ async def test_grants_reserve_an_execution_for_a_worker(story: Story) -> None:
     await story.post(f"{path}/claim-resumed", WORKER)
 
 
-async def test_lanes_and_workers_are_registered_and_listed(story: Story) -> None:
+async def test_lanes_and_workers_are_registered_and_listed(story: Story, clock: Clock) -> None:
     await story.post("/v1/lanes", {"lanes": ["gpu"]}, 204)
     await story.put("/v1/lanes/gpu/state", {"lane_state": "paused", "reason": "x"})
     await story.put("/v1/lanes/gpu/retention", {"retention": 60}, 204)
     [lane] = (await story.get("/v1/lanes"))["items"]
     assert await story.get("/v1/lanes/gpu") == lane
     assert (lane["lane_state"], lane["retention"]) == ("paused", 60.0)
-    assert await story.post("/v1/lanes/gpu/trim", {"retention": 60, "preview": True}) == {
+    trim = {"retention": 60, "preview": True}
+    assert await story.post("/v1/lanes/gpu/trim", trim, changes=False) == {
         "executions": 0,
         "preview": True,
     }
+    _, ended = await story.submitted(lane_id="gpu")
+    await story.post(f"{ended}/cancel")
+    await clock.advance(timedelta(minutes=2))
+    deleted = await story.post("/v1/lanes/gpu/trim", {**trim, "preview": False})
+    assert deleted == {"executions": 1, "preview": False}
     body = {**WORKER, "lanes": ["gpu"], "kinds": ["job"]}
     assert (await story.post("/v1/workers", body))["result"] == "worker_registered"
     await story.post("/v1/workers/w-1/heartbeat")
@@ -635,7 +672,7 @@ async def test_a_schedule_lives_from_creation_to_deletion(story: Story, http: Ca
 
 
 async def test_events_keys_tokens_and_the_server_tell_about_themselves(
-    story: Story, http: Caller
+    story: Story, http: Caller, db: Connection
 ) -> None:
     _, path = await story.submitted()
     await story.post(f"{path}/cancel")
@@ -658,9 +695,9 @@ async def test_events_keys_tokens_and_the_server_tell_about_themselves(
     tokens = await http.get("/v1/tokens", headers=as_admin)
     note(tokens)
     assert made["token"] not in tokens.text
-    gone = await http.delete(f"/v1/tokens/{made['token_id']}", headers=as_admin)
-    note(gone)
-    assert gone.json()["label"] == "x"
+    http.headers.update(as_admin)
+    gone = await Story(http, db, actor="x").call("DELETE", f"/v1/tokens/{made['token_id']}")
+    assert gone["label"] == "x"
 
 
 async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
@@ -725,7 +762,11 @@ async def test_budgets_and_limits_are_kept(story: Story) -> None:
     await story.post(f"{path}/spend", spent)
     assert (await story.get(path))["usage"] == {"tokens": 25}
     await story.call("PATCH", path, {"hard_limits": {"tokens": 200}})
-    await story.post(f"{path}/release", {"execution_id": held["id"]})
+    released = await story.post(f"{path}/release", {"execution_id": held["id"]})
+    assert released["released"] == {"tokens": 5}
+    await story.post(f"{path}/spend", {**spent, "idempotency_key": "t"})
+    given_back = await story.post(f"{path}/give-back", {"execution_id": held["id"]})
+    assert given_back["released"] == {"tokens": 5}
     await story.post(f"{path}/reset")
     assert len((await story.get("/v1/budgets"))["items"]) == 1
     assert isinstance((await story.get(f"{path}/spend"))["items"], list)

@@ -106,7 +106,7 @@ class Budgets:
         """
         counted = check_amounts(amounts, field="amounts")
         return await self._engine.report_usage_admin(
-            budget, list(counted), list(counted.values()), dedup_key=dedup
+            budget, list(counted), list(counted.values()), dedup_key=dedup, actor=self._actor
         )
 
     async def spend(
@@ -124,7 +124,9 @@ class Budgets:
 
     async def release(self, budget: UUID | str, execution_id: ExecutionId | str) -> BudgetReleased:
         """What the execution has spent is not counted any more; may be repeated."""
-        return await self._engine.release_budget(budget, self._client.parse(execution_id))
+        return await self._engine.release_budget(
+            budget, self._client.parse(execution_id), actor=self._actor
+        )
 
     async def reset(self, budget: UUID | str) -> BudgetReset:
         """A new period begins now, with nothing used; raises `NotFound`."""

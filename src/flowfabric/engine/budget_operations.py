@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.engine.budgets import (
     create_budget,
     get_budget_status,
+    give_back,
     list_budgets,
     list_held_back,
     list_own_spend,
@@ -26,9 +27,10 @@ class BudgetOperations:
     create_budget = transaction(create_budget.create_budget)
     update_budget_limits = procedure(update_budget_limits.update_budget_limits)
     report_usage = statement(report_usage.report_usage)
-    report_usage_admin = statement(report_usage_admin.report_usage_admin)
+    report_usage_admin = transaction(report_usage_admin.report_usage_admin)
     record_spend = statement(record_spend.record_spend)
     release_budget = procedure(release_budget.release_budget)
+    give_back = procedure(give_back.give_back)
     reset_budget = procedure(reset_budget.reset_budget)
     get_budget_status = statement(get_budget_status.get_budget_status)
     list_budgets = statement(list_budgets.list_budgets)

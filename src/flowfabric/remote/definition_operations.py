@@ -13,6 +13,7 @@ import msgspec
 from flowfabric.api.forms import Wanted, form
 from flowfabric.engine.budgets import (
     get_budget_status,
+    give_back,
     list_budgets,
     record_spend,
     release_budget,
@@ -163,6 +164,7 @@ class DefinitionOperations:
     )
     record_spend = remote(record_spend.record_spend, f"POST {_B}/spend")
     release_budget = remote(release_budget.release_budget, f"POST {_B}/release")
+    give_back = remote(give_back.give_back, f"POST {_B}/give-back")
     reset_budget = remote(reset_budget.reset_budget, f"POST {_B}/reset", names={"now": ""})
 
     # Limits.

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args, get_origin
 from urllib.parse import parse_qsl, quote
 
@@ -119,7 +119,8 @@ async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) 
             return
         # What is read is not audited, but for what only operators may read.
         plain = route.method == "GET" and route.scope in _READ_BY_ANYBODY
-        with _UNAUDITED if plain else acting_for(call.actor, call.request_id):
+        reason = None if plain else _reason(arguments)
+        with _UNAUDITED if plain else acting_for(call.actor, call.request_id, reason=reason):
             handling = route.handler(call, *arguments)
             if route.waits:
                 value = await _unless_gone(handling, receive)
@@ -128,6 +129,15 @@ async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) 
             else:
                 value = await _written(handling)
     await _send(route, call, value, scope, send)
+
+
+def _reason(arguments: Sequence[Any]) -> str | None:
+    """What the caller gives as its reason, in the body or in the URL."""
+    for each in arguments:
+        reason = getattr(each, "reason", None)
+        if isinstance(reason, str):
+            return reason
+    return None
 
 
 async def _in_time(name: str, handling: Any) -> Any:

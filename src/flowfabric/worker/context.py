@@ -254,7 +254,7 @@ class Ctx(DurableCalls, StreamCalls, BudgetCalls):
         )
 
     async def _release(self, budget: UUID | str) -> BudgetReleased:
-        return await self._repeated(lambda: self._engine.release_budget(budget, self.execution_id))
+        return await self._repeated(lambda: self._engine.give_back(budget, self.execution_id))
 
     # Durable calls.
 

@@ -26,7 +26,7 @@ from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import uuid_partition
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.controls import Another
+from tests.engine.controls import Action, Another, actions
 
 OK, AGAIN = UsageCounted(), UsageAlreadyApplied()
 DAY = 86_400
@@ -234,6 +234,51 @@ async def test_spends_are_given_back_by_execution(engine: Engine) -> None:
     assert await engine.record_spend("b", two, {"tokens": 8}, idempotency_key="k") == AGAIN
 
 
+async def test_what_an_operator_reports_leaves_one_event_if_it_is_counted(
+    engine: Engine, db: Connection
+) -> None:
+    await make(engine)
+    by: dict[str, Any] = {"actor": "ann", "reason": "invoice 7"}
+
+    for amount in (5, 5, 60, 60):  # counted, a duplicate, over the soft limit, over the hard one
+        key = f"k{amount}" if amount == 5 else None
+        await engine.report_usage_admin("b", ["tokens"], [amount], dedup_key=key, **by)
+
+    facts = {"budget_id": str(budget_id("b"))}
+    assert (await actions(db))[1:] == [
+        Action("usage_reported", "ann", "invoice 7", {**facts, "amounts": {"tokens": amount}})
+        for amount in (5, 60)
+    ]
+
+
+async def test_what_an_operator_releases_leaves_one_event_if_there_was_something(
+    engine: Engine, db: Connection
+) -> None:
+    await make(engine)
+    execution = await given.created(db)
+    await engine.record_spend("b", execution, {"tokens": 5})
+
+    for _ in range(2):
+        await engine.release_budget("b", execution, actor="ann", reason="refund")
+
+    facts = {"budget_id": str(budget_id("b")), "released": {"tokens": 5}}
+    assert await actions(db, execution) == [Action("budget_released", "ann", "refund", facts)]
+
+
+async def test_what_a_handler_gives_back_is_no_operators_action(
+    engine: Engine, db: Connection
+) -> None:
+    await make(engine)
+    execution = await given.created(db)
+    await engine.record_spend("b", execution, {"tokens": 5})
+
+    assert (await engine.give_back("b", execution)).released == {"tokens": 5}
+    assert (await engine.give_back("b", execution)).released == {}
+
+    assert await usage(engine) == {}
+    assert await actions(db, execution) == []
+
+
 async def test_a_release_after_a_reset_takes_nothing_from_the_new_period(engine: Engine) -> None:
     await make(engine)
     one = ExecutionId.mint()
@@ -298,6 +343,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("record_spend", {"execution_id": ExecutionId.mint(), "deltas": {"a": -1}}, "deltas"),
     ("record_spend", {"execution_id": ExecutionId.mint(), "deltas": [1]}, "deltas"),
     ("release_budget", {"execution_id": "x"}, "execution_id"),
+    ("give_back", {"execution_id": "x"}, "execution_id"),
     ("report_usage", {"handle": b"?", "dimensions": {"a": 1}}, "handle"),
     ("report_usage", {"handle": "?", "dimensions": {"a": 1}}, "handle"),
     (

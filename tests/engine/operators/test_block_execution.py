@@ -107,14 +107,15 @@ async def test_an_operators_pause_leaves_one_event(db: Connection) -> None:
 
 
 @pytest.mark.parametrize("reason", [word for word in BLOCKS if word != "paused_by_operator"])
-async def test_what_admission_holds_back_is_no_operators_action(
+async def test_holding_back_for_another_reason_leaves_one_event_too(
     db: Connection, reason: str
 ) -> None:
     execution_id = await given.created(db)
 
-    await block_execution_for_admission(db, execution_id, reason)
+    await block_execution_for_admission(db, execution_id, reason, actor="alice")
 
-    assert await actions(db) == []
+    [told] = await actions(db, execution_id)
+    assert (told.event_type, told.actor) == ("blocked", "alice")
     assert await given.lease_events(db, execution_id) == []
 
 
@@ -237,13 +238,16 @@ async def test_lifting_an_operators_pause_leaves_one_event(db: Connection) -> No
 
 
 @pytest.mark.parametrize("reason", [word for word in UNBLOCKABLE if word != "paused_by_operator"])
-async def test_what_admission_lets_go_is_no_operators_action(db: Connection, reason: str) -> None:
+async def test_letting_go_what_admission_held_back_leaves_one_event_too(
+    db: Connection, reason: str
+) -> None:
     execution_id = await given.created(db)
     await block_execution_for_admission(db, execution_id, reason)
 
-    await unblock_execution(db, execution_id)
+    await unblock_execution(db, execution_id, actor="bob")
 
-    assert await actions(db) == []
+    [_, told] = await actions(db, execution_id)
+    assert (told.event_type, told.actor) == ("unblocked", "bob")
 
 
 async def test_what_a_policy_pauses_no_unblock_lets_go(db: Connection) -> None:

@@ -307,7 +307,7 @@ async def test_only_those_blocked_for_the_expected_reason_are_unblocked(
 
     assert isinstance(answers[0], ExecutionNotEligible)
     assert answers[1] == Unblocked(execution_id=quota)
-    assert [event.event_type for event in await actions(db)] == ["blocked"]
+    assert [event.event_type for event in await actions(db)] == ["blocked", "blocked", "unblocked"]
 
 
 # Replays of members.

@@ -25,6 +25,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState, SignalEffect
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import Action, actions
 from tests.engine.keys.test_rotate_waitpoint_hmac_secret_all import rotate
 from tests.engine.suspensions.given_suspended import (
     kept,
@@ -78,6 +79,22 @@ async def test_an_approval_resumes_what_waits_for_it(db: Connection) -> None:
     assert (event["source_type"], event["source_identity"]) == ("operator", "ann")
 
 
+async def test_an_approval_leaves_one_operator_event(db: Connection) -> None:
+    held = await suspended(db, Single("a", "approved"))
+    waitpoint = held.waitpoints["a"]
+
+    answer = await approve(db, waitpoint, operator_identity="ann", reason="four eyes")
+    assert isinstance(answer, SignalAccepted)
+    facts = {
+        "waitpoint_id": str(waitpoint.waitpoint_id),
+        "signal_name": "approved",
+        "signal_id": str(answer.signal_id),
+        "effect": "resume_condition_satisfied",
+    }
+    told = [Action("waitpoint_answered", "ann", "four eyes", facts)]
+    assert await actions(db, held.execution_id) == told
+
+
 async def test_a_name_that_does_not_match_is_stored_and_does_not_resume(db: Connection) -> None:
     held = await suspended(db, Single("a", "approved"))
 
@@ -118,6 +135,7 @@ async def test_a_repeated_name_and_suffix_is_a_duplicate(db: Connection, clock: 
     again = await approve(db, waitpoint, dedup_ttl=10)
 
     assert again == SignalDuplicate(existing_signal_id=first.signal_id)
+    assert len(await actions(db)) == 1, "a duplicate leaves no event"
     assert isinstance(await approve(db, waitpoint, idempotency_suffix="2"), SignalAccepted)
     assert isinstance(await approve(db, waitpoint, "rejected"), SignalAccepted)
     assert await db.fetchval("SELECT array_agg(idempotency_key) FROM ff.signal_dedup") == [

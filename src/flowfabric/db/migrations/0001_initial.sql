@@ -573,9 +573,9 @@ CREATE TABLE ff.operator_event (
     CONSTRAINT operator_event_event_type CHECK (
         event_type IN ('cancelled', 'completed', 'failed', 'delayed', 'lease_revoked', 'priority_changed',
             'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
-            'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'schedule_created', 'schedule_updated',
+            'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'waitpoint_answered', 'schedule_created', 'schedule_updated',
             'schedule_paused', 'schedule_resumed', 'schedule_triggered', 'schedule_backfilled',
-            'schedule_deleted', 'budget_created', 'budget_limits_changed', 'budget_reset', 'execution_tagged',
+            'schedule_deleted', 'budget_created', 'budget_limits_changed', 'budget_reset', 'budget_released', 'usage_reported', 'execution_tagged',
             'flow_tagged', 'worker_marked_dead', 'bulk_started', 'bulk_stopped', 'limit_created',
             'limit_changed', 'limit_deleted', 'token_created', 'token_revoked'))
 );

@@ -3,9 +3,10 @@
 create_budget                 a budget exists
 update_budget_limits          it has other limits
 report_usage                  a worker counts what its execution has used
-report_usage_admin            anybody counts usage
+report_usage_admin            an operator counts usage
 record_spend                  usage is counted for an execution, which can give it back
-release_budget                what an execution has spent is given back
+release_budget                what an execution has spent is given back, by an operator
+give_back                     the same, by its handler
 reset_budget                  a new period begins
 get_budget_status             limits, usage and breaches of a budget
 list_budgets                  the budgets, page by page

@@ -26,9 +26,10 @@ async def record_spend(
 ) -> UsageOutcome:
     """The amounts are counted and are in the ledger of the execution, or neither.
 
-    `release_budget` gives them back. A key that was counted before answers `UsageAlreadyApplied`,
-    also after a release: it names a spend that was dealt with. Whether the execution exists is not
-    checked. Raises `ValidationError(invalid_input)`; a breach is an answer, not an error.
+    `give_back` and `release_budget` take them back. A key that was counted before answers
+    `UsageAlreadyApplied`, also after a release: it names a spend that was dealt with. Whether the
+    execution exists is not checked. Raises `ValidationError(invalid_input)`; a breach is an answer,
+    not an error.
     """
     key = check_dedup_key(idempotency_key, field="idempotency_key")
     report = UsageReport(

@@ -1,4 +1,4 @@
-"""What an execution has spent of a budget is given back."""
+"""What an execution has spent of a budget is given back, by an operator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import msgspec
 from flowfabric.budgets import budget_id as id_of
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.db.transaction import run
+from flowfabric.db.transaction import transact
 from flowfabric.engine.budgets.unblock_spent import unblock_spent
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.ids import ExecutionId, check_type
+from flowfabric.states import OperatorEventType
 
 RELEASE_SPEND: Final[LiteralString] = """
 -- budgets.release_spend
@@ -37,20 +39,41 @@ class _Released(msgspec.Struct, frozen=True):
 
 
 async def release_budget(
-    pool: Pool, budget_id: UUID | str, execution_id: ExecutionId
+    pool: Pool,
+    budget_id: UUID | str,
+    execution_id: ExecutionId,
+    *,
+    reason: str | None = None,
+    actor: str = DEFAULT_ACTOR,
 ) -> BudgetReleased:
     """What the execution has spent by `record_spend` in this period is not counted any more.
 
     Its ledger rows are deleted, so a second call changes nothing. What others have spent stays.
-    Work that the budget held back can be claimed at once. Raises `ValidationError(invalid_input)`.
+    Work that the budget held back can be claimed at once. If something was given back, an operator
+    event is written. Raises `ValidationError(invalid_input)`.
     """
     budget = id_of(budget_id)
     check_type(execution_id, ExecutionId, field="execution_id")
-    pairs = [(budget, execution_id)]
-    released = await run(pool, "release_budget", lambda conn: release_spend(conn, pairs))
+    check_actor(actor)
+
+    async def release(conn: Connection) -> dict[str, int]:
+        found = await release_spend(conn, [(budget, execution_id)])
+        released = found.get(budget, {})
+        if released:
+            facts = {"budget_id": str(budget), "released": released}
+            await operator_events(
+                conn,
+                OperatorEventType.BUDGET_RELEASED,
+                {execution_id: facts},
+                actor=actor,
+                reason=reason,
+            )
+        return released
+
+    released = await transact(pool, "release_budget", release)
     if released:
         await unblock_spent(pool, budget)
-    return BudgetReleased(budget_id=budget, released=released.get(budget, {}))
+    return BudgetReleased(budget_id=budget, released=released)
 
 
 async def release_spend(

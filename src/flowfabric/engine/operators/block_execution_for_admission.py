@@ -53,7 +53,7 @@ async def block_execution_for_admission(
     expected_last_mutation_at: datetime | None = None,
     namespaces: Sequence[str] | None = None,
 ) -> Blocked:
-    """The execution is held back for `reason`; an operator's pause leaves an event.
+    """The execution is held back for `reason`, with an operator event.
 
     Needs a transaction. Raises `ValidationError(invalid_blocking_reason)`, `NotFound`,
     `ExecutionNotActive` when the execution has ended, and `ExecutionNotEligible` unless it waits
@@ -95,18 +95,17 @@ async def block_executions_for_admission(
     async def change(changing: list[LockedExecution]) -> dict[ExecutionId, Blocked]:
         blocked = [each.id for each in changing]
         await block(conn, blocked, eligibility=eligibility, reason=why, detail=detail)
-        if why is BlockingReason.PAUSED_BY_OPERATOR:
-            facts = {
-                "old_eligibility_state": EligibilityState.ELIGIBLE_NOW.value,
-                "new_eligibility_state": eligibility.value,
-            }
-            await operator_events(
-                conn,
-                OperatorEventType.BLOCKED,
-                dict.fromkeys(blocked, facts),
-                actor=actor,
-                reason=detail,
-            )
+        facts = {
+            "old_eligibility_state": EligibilityState.ELIGIBLE_NOW.value,
+            "new_eligibility_state": eligibility.value,
+        }
+        await operator_events(
+            conn,
+            OperatorEventType.BLOCKED,
+            dict.fromkeys(blocked, facts),
+            actor=actor,
+            reason=detail,
+        )
         return {each: Blocked(execution_id=each, eligibility_state=eligibility) for each in blocked}
 
     return await control(

@@ -44,7 +44,7 @@ async def unblock_execution(
     expected_last_mutation_at: datetime | None = None,
     namespaces: Sequence[str] | None = None,
 ) -> Unblocked:
-    """The execution is claimable again; lifting an operator's pause leaves an event.
+    """The execution is claimable again, with an operator event.
 
     A member of a flow that was given an edge while it was paused waits for its upstream. Needs a
     transaction. Raises `NotFound`, and `ExecutionNotEligible` unless a budget, a quota, its route
@@ -101,7 +101,6 @@ async def unblock_executions(
                     "new_eligibility_state": unblocked[each.id].value,
                 }
                 for each in changing
-                if each.blocking_reason == BlockingReason.PAUSED_BY_OPERATOR
             },
             actor=actor,
             reason=None,

@@ -9,11 +9,13 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, operator_events
 from flowfabric.engine.suspensions.deliver_signal import accept_signal
 from flowfabric.engine.suspensions.delivery import DEDUP_TTL, SIGNAL_MAXLEN, new_delivery
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
 from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId, check_lane, check_text, check_type
+from flowfabric.states import OperatorEventType
 
 READ_TARGET: Final[LiteralString] = """
 -- suspensions.deliver_approval_signal
@@ -45,12 +47,13 @@ async def deliver_approval_signal(
     dedup_ttl: float | timedelta = DEDUP_TTL,
     max_signals_per_execution: int | None = None,
     signal_maxlen: int = SIGNAL_MAXLEN,
+    reason: str | None = None,
 ) -> SignalAccepted | SignalDuplicate:
     """The signal (`approved`, `rejected` or any other) is delivered in the name of an operator.
 
     It resumes the execution if it satisfies the condition, and is stored otherwise. A repeated name
-    and `idempotency_suffix` is a duplicate. Two operators count as two sources if
-    `operator_identity` is given. Needs a transaction.
+    and `idempotency_suffix` is a duplicate; any other leaves an operator event. Two operators count
+    as two sources if `operator_identity` is given. Needs a transaction.
 
     Raises `ValidationError(invalid_input)` for the arguments, `NotFound` for the execution,
     `ValidationError(invalid_input)` with `lane_mismatch` if it is on another lane, `NotFound` for
@@ -90,4 +93,19 @@ async def deliver_approval_signal(
         raise ValidationError("invalid_input", why, field="lane_id")
     if not target.has_waitpoint:
         raise NotFound("waitpoint", waitpoint_id)
-    return await accept_signal(conn, execution_id, waitpoint_id, delivery)
+    answer = await accept_signal(conn, execution_id, waitpoint_id, delivery)
+    if isinstance(answer, SignalAccepted):
+        facts = {
+            "waitpoint_id": str(waitpoint_id),
+            "signal_name": signal_name,
+            "signal_id": str(answer.signal_id),
+            "effect": answer.effect.value,
+        }
+        await operator_events(
+            conn,
+            OperatorEventType.WAITPOINT_ANSWERED,
+            {execution_id: facts},
+            actor=operator_identity or DEFAULT_ACTOR,
+            reason=reason,
+        )
+    return answer

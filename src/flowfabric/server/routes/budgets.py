@@ -46,6 +46,7 @@ class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
     on_hard_limit: str = "fail"
     on_soft_limit: str = "warn"
     reset_interval: float = 0.0
+    reason: str | None = None
 
 
 class BudgetChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,7 @@ class BudgetChanges(msgspec.Struct, frozen=True, kw_only=True):
     soft_limits: Mapping[str, int] | None = None
     enforcement_mode: EnforcementMode | None = None
     reset_interval: float | None = None
+    reason: str | None = None
 
 
 class UsageRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,16 +99,26 @@ class AdminUsageRequest(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: list[str]
     deltas: list[int]
     dedup_key: str | None = None
+    reason: str | None = None
 
 
 class ReleaseBudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whose spend is given back."""
 
     execution_id: ExecutionId
+    reason: str | None = None
+
+
+class GiveBackRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose spend its handler gives back."""
+
+    execution_id: ExecutionId
 
 
 class ResetBudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The usage begins at zero."""
+
+    reason: str | None = None
 
 
 async def create_budget(call: ApiCall, body: BudgetRequest) -> Reply:
@@ -188,22 +200,38 @@ async def record_spend(call: ApiCall, body: SpendRequest) -> Counted:
 
 
 async def release_budget(call: ApiCall, body: ReleaseBudgetRequest) -> BudgetReleased:
-    """Give back what an execution has used."""
+    """Give back what an execution has spent, as an operator."""
     await call.check_executions([body.execution_id])
-    return await call.engine.release_budget(call.text("budget_id"), body.execution_id)
+    return await call.engine.release_budget(
+        call.text("budget_id"), body.execution_id, reason=body.reason, actor=call.actor
+    )
+
+
+async def give_back(call: ApiCall, body: GiveBackRequest) -> BudgetReleased:
+    """Give back what an execution has spent, for its handler."""
+    await call.check_executions([body.execution_id])
+    return await call.engine.give_back(call.text("budget_id"), body.execution_id)
 
 
 async def reset_budget(call: ApiCall, body: ResetBudgetRequest) -> BudgetReset:
     """Let the usage begin at zero."""
     return await call.engine.reset_budget(
-        call.text("budget_id"), expected_last_mutation_at=seen_at(call), actor=call.actor
+        call.text("budget_id"),
+        expected_last_mutation_at=seen_at(call),
+        reason=body.reason,
+        actor=call.actor,
     )
 
 
 async def report_usage_admin(call: ApiCall, body: AdminUsageRequest) -> Counted:
     """Count what was used outside of executions."""
     return await call.engine.report_usage_admin(
-        call.text("budget_id"), body.dimensions, body.deltas, dedup_key=body.dedup_key
+        call.text("budget_id"),
+        body.dimensions,
+        body.deltas,
+        dedup_key=body.dedup_key,
+        reason=body.reason,
+        actor=call.actor,
     )
 
 
@@ -245,6 +273,14 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change("POST", B + "/spend", record_spend, SpendRequest, {200: Counted}, scope=Scope.WORK),
     _change("POST", B + "/report", report_usage_admin, AdminUsageRequest, {200: Counted}),
     _change("POST", B + "/release", release_budget, ReleaseBudgetRequest, {200: BudgetReleased}),
+    _change(
+        "POST",
+        B + "/give-back",
+        give_back,
+        GiveBackRequest,
+        {200: BudgetReleased},
+        scope=Scope.WORK,
+    ),
     _change(
         "POST", B + "/reset", reset_budget, ResetBudgetRequest, {200: BudgetReset}, if_match=True
     ),

@@ -62,6 +62,7 @@ class UnblockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For which reason the execution must be held back now."""
 
     expected_blocking_reason: str | None = None
+    reason: str | None = None
 
 
 class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ class RotateRequest(msgspec.Struct, frozen=True, kw_only=True):
     new_kid: str
     new_secret_hex: str | None = None
     grace: float = 3600.0
+    reason: str | None = None
 
     def __repr__(self) -> str:
         return f"RotateRequest(new_kid={self.new_kid!r})"
@@ -43,6 +44,13 @@ class TokenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """All, if none is named."""
     hide_payloads: bool = False
     expires_in: float | None = None
+    reason: str | None = None
+
+
+class RevokeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str | None = None
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +100,7 @@ async def list_tokens(call: ApiCall) -> Tokens:
     return Tokens(items=await call.engine.list_tokens())
 
 
-async def revoke_token(call: ApiCall) -> TokenRevoked:
+async def revoke_token(call: ApiCall, query: RevokeQuery) -> TokenRevoked:
     """Revoke a token; servers notice within 10 seconds."""
     return await call.engine.revoke_token(call.uuid("token_id"), actor=call.actor)
 
@@ -126,6 +134,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     _admin(
         "POST", "/v1/tokens", create_token, {201: TokenCreated}, limit=CONTROL, body=TokenRequest
     ),
-    _admin("DELETE", "/v1/tokens/{token_id}", revoke_token, {200: TokenRevoked}),
+    _admin("DELETE", "/v1/tokens/{token_id}", revoke_token, {200: TokenRevoked}, query=RevokeQuery),
     route("GET", "/v1/whoami", whoami, scope=Scope.ANY, answers={200: WhoAmI}),
 )

@@ -42,6 +42,7 @@ class RetentionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For how many seconds finished executions are kept; 0 for ever, null for the default."""
 
     retention: float | None
+    reason: str | None = None
 
 
 class TrimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +52,7 @@ class TrimRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     batch_size: int = 500
     preview: bool = False
+    reason: str | None = None
 
 
 class Trimmed(msgspec.Struct, frozen=True, kw_only=True):

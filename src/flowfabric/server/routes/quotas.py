@@ -45,6 +45,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
     quota_policy_id: UUID | None = None
     limits: QuotaLimits
     namespace: str | None = None
+    reason: str | None = None
 
 
 class QuotaChanges(msgspec.Struct, frozen=True, kw_only=True):

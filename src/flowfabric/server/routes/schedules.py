@@ -75,6 +75,8 @@ class ScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     starts: datetime | None = None
     until: datetime | None = None
     runs: int | None = None
+    reason: str | None = None
+    """Why; no part of the schedule."""
 
 
 class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,13 @@ class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
     definition: ScheduleDefinition
     revision: int | None = None
+    reason: str | None = None
+
+
+class CreateQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str | None = None
 
 
 class DeleteQuery(NamespaceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,7 +148,7 @@ class Instants(msgspec.Struct, frozen=True, kw_only=True):
     items: list[datetime]
 
 
-async def create_schedule(call: ApiCall, body: ScheduleDefinition) -> Reply:
+async def create_schedule(call: ApiCall, query: CreateQuery, body: ScheduleDefinition) -> Reply:
     """Create a schedule."""
     call.namespace(body.namespace)
     made = await call.engine.create_schedule(body, actor=call.actor)
@@ -176,6 +185,7 @@ async def update_schedule(call: ApiCall, query: NamespaceQuery, body: ScheduleCh
     if expected not in (None, f"{found.revision:x}"):
         raise _stale(found.revision)
     given = {name: each for name, each in msgspec.structs.asdict(body).items() if each is not None}
+    given.pop("reason", None)
     changed = msgspec.structs.replace(found.definition, **given)
     try:
         made = await call.engine.update_schedule(changed, revision=found.revision, actor=call.actor)
@@ -305,7 +315,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         {201: Schedule},
         body=ScheduleDefinition,
         limit=LARGE,
-        query=None,
+        query=CreateQuery,
     ),
     _read("/v1/schedules", list_schedules, page_of(Schedule), SchedulesQuery),
     _read(S, get_schedule, Schedule, NamespaceQuery, etag=True),

@@ -91,6 +91,7 @@ class AnswerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     signal_name: str
     idempotency_suffix: str
+    reason: str | None = None
 
 
 class WaitpointSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +226,7 @@ async def deliver_approval_signal(call: ApiCall, body: AnswerRequest) -> Answer:
         lane_id=found.lane_id,
         idempotency_suffix=body.idempotency_suffix,
         operator_identity=call.actor,
+        reason=body.reason,
     )
 
 
