@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from flowfabric import Engine, QuotaLimits
 from flowfabric.budgets import budget_id
+from flowfabric.db.rows import Connection
+from flowfabric.engine.budgets.sample_budget_usage import sample_budget_usage
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.server.app import Application
@@ -52,6 +54,24 @@ async def test_a_budget_is_made_spent_raised_and_reset(
     local = await person(Role.OPERATOR, label="local one", namespaces=["default"])
     assert (await local.get(path)).status_code == 404
     assert "acme" not in (await local.get("/budgets")).text
+
+
+async def test_the_page_of_a_budget_draws_its_use_over_time(
+    served: Application, ff_engine: Engine, db: Connection
+) -> None:
+    await ff_engine.create_budget(
+        "acme", dimensions=["tokens", "euros"], hard_limits=[900, 10**9], soft_limits=[0, 0]
+    )
+    await ff_engine.report_usage_admin("acme", ["tokens", "euros"], [250, 3])
+    await sample_budget_usage(db, 10)
+    async with browser(served) as admin:
+        page = (await admin.get(f"/budgets/{budget_id('acme')}?window=1h")).text
+
+    assert 'aria-label="tokens used in the last 1 h"' in page
+    assert "euros over time" in page
+    assert page.count('class="line f-red"') == 1, "a limit far above what was used is not drawn"
+    assert page.count("as table") == 2
+    assert '<td class="num">250</td><td class="num">900</td>' in page
 
 
 async def test_a_limit_is_made_looked_at_and_changed_within_its_namespace(

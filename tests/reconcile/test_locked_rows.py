@@ -11,6 +11,7 @@ import pytest
 
 from flowfabric.budgets import budget_id
 from flowfabric.db.rows import Connection
+from flowfabric.engine.budgets.sample_budget_usage import sample_budget_usage
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.cancel_siblings import cancel_siblings
 from flowfabric.engine.lifecycle.complete import Completion
@@ -395,6 +396,21 @@ async def over_period(engine: Engine, db: Connection) -> Unit:
     return Unit(reset, budget_id(name), own=OF_BUDGET)
 
 
+async def used_budget(engine: Engine, db: Connection) -> Unit:
+    name = await budget(engine)
+    await engine.report_usage_admin(name, ["tokens"], [1])
+    noted = "SELECT EXISTS (SELECT FROM ff.budget_usage_history WHERE budget_id = $1)"
+    return Unit(noted, budget_id(name), own=OF_BUDGET)
+
+
+async def minute_of_usage(engine: Engine, db: Connection) -> Unit:
+    unit = await used_budget(engine, db)
+    await sample_budget_usage(db, 100)
+    unit.moved = "SELECT step_ms = 3600000 FROM ff.budget_usage_history WHERE budget_id = $1"
+    unit.own = "SELECT FROM ff.budget_usage_history WHERE budget_id = $1 FOR UPDATE"
+    return unit
+
+
 async def out_of_budget(engine: Engine, db: Connection) -> Unit:
     """The budget that held it back has room again."""
     name = await budget(engine)
@@ -476,6 +492,8 @@ DUE: dict[str, tuple[Build, float]] = {
     "reset_budgets": (over_period, 60),
     "unblock_budgets": (out_of_budget, 0),
     "release_lost_races": (lost_race, 0),
+    "sample_budget_usage": (used_budget, 0),
+    "compact_budget_usage": (minute_of_usage, DAY + 120),
     "prune_usage_keys": (usage_key, 0),
     "forget_sessions": (session, 0),
 }

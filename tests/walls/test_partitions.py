@@ -154,10 +154,12 @@ CLAIMS: Mapping[str, set[str]] = {
     "grants.claim_for_worker": {"claim_grant+exec_core+ready", "ready"},
 }
 SWEEPS: Mapping[str, set[str]] = {
+    "budgets.compact_budget_usage": {"budget_usage_history"},
     "budgets.prune_usage_keys": {"budget_usage_dedup"},
     "budgets.release_lost_races": {"budget_usage_by_exec"},
     "budgets.reset_budgets": {"budget_policy"},
     "budgets.reset_budgets: those in use, after a short wait": {"budget_policy"},
+    "budgets.sample_budget_usage": {"budget_policy+budget_usage+budget_usage_history"},
     "budgets.unsettled_spends": {"budget_usage_by_exec"},
     "lifecycle.unblock_budgets": {"exec_core"},
     "events.prune_actions": {"operator_event"},
@@ -200,6 +202,7 @@ SWEEPS: Mapping[str, set[str]] = {
         "budget_policy",
         "budget_usage_by_exec",
         "budget_usage_dedup",
+        "budget_usage_history",
         "cancel_backlog",
         "claim_grant",
         "completion_event",
@@ -422,6 +425,7 @@ LIMITS_IN_FUNCTIONS = {
 OTHER_KEYS = {
     "budget_policy_reset": "budgets.reset_budgets",
     "budget_usage_by_exec_unsettled": "budgets.release_lost_races",
+    "budget_usage_history_age": "budgets.compact_budget_usage",
     "budget_usage_dedup_expiry": "budgets.prune_usage_keys",
     "exec_core_out_of_budget": "lifecycle.unblock_budgets",
     "ready_budgets": "lifecycle.claim",

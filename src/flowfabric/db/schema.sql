@@ -197,6 +197,22 @@ COMMENT ON TABLE ff.budget_usage_dedup IS 'One row per report that was counted u
 COMMENT ON COLUMN ff.budget_usage_dedup.dedup_key IS 'Of the caller; keys of the ledger begin with spend:.';
 COMMENT ON COLUMN ff.budget_usage_dedup.outcome_json IS 'The answer of the first call.';
 
+CREATE TABLE ff.budget_usage_history (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    dimensions_key text NOT NULL,
+    begins_at_ms bigint NOT NULL,
+    step_ms bigint NOT NULL,
+    used bigint NOT NULL,
+    peak bigint NOT NULL,
+    CONSTRAINT budget_usage_history_pkey PRIMARY KEY (partition_key, budget_id, dimensions_key, begins_at_ms, step_ms)
+);
+CREATE INDEX budget_usage_history_age ON ff.budget_usage_history USING btree (step_ms, begins_at_ms);
+COMMENT ON TABLE ff.budget_usage_history IS 'How much of a budget was used in each minute, and after a day in each hour, of the last 30 days. A minute in which the usage stayed as it was has no row.';
+COMMENT ON COLUMN ff.budget_usage_history.step_ms IS 'A minute or an hour.';
+COMMENT ON COLUMN ff.budget_usage_history.used IS 'The usage when it was looked at last.';
+COMMENT ON COLUMN ff.budget_usage_history.peak IS 'The highest usage that was seen.';
+
 CREATE TABLE ff.bulk_action (
     bulk_id uuid NOT NULL,
     namespace text,

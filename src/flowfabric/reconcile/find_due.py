@@ -181,6 +181,10 @@ WITH seen AS (        -- the two roles, each with its holder
              FROM ff.completion_event ORDER BY event_id DESC LIMIT 1)
       WHEN 'compact_activity' THEN  -- whether it is old enough, the sweep finds out
           (SELECT true FROM ff.activity ORDER BY begins_at_ms LIMIT 1)
+      WHEN 'sample_budget_usage' THEN  -- which have changed, the sweep finds out
+          (SELECT true FROM ff.budget_policy LIMIT 1)
+      WHEN 'compact_budget_usage' THEN  -- whether it is old enough, the sweep finds out
+          (SELECT true FROM ff.budget_usage_history LIMIT 1)
       WHEN 'forget_sessions' THEN
           (SELECT true FROM ff.web_session WHERE expires_at_ms <= ff.now_ms()
             ORDER BY expires_at_ms LIMIT 1)

@@ -13,9 +13,11 @@ from flowfabric.db.vacuum_queue import vacuum_queue
 from flowfabric.engine.access.forget_sessions import forget_sessions
 from flowfabric.engine.activity.compact_activity import activity_old, compact_activity
 from flowfabric.engine.activity.roll_up_activity import activity_due, roll_up_activity
+from flowfabric.engine.budgets.compact_budget_usage import compact_budget_usage
 from flowfabric.engine.budgets.prune_usage_keys import prune_usage_keys
 from flowfabric.engine.budgets.release_lost_races import release_lost_races, unsettled_spends
 from flowfabric.engine.budgets.reset_budgets import reset_budgets
+from flowfabric.engine.budgets.sample_budget_usage import sample_budget_usage
 from flowfabric.engine.bulk.run_bulk_actions import bulk_due, run_bulk_actions
 from flowfabric.engine.events.prune_actions import prune_actions
 from flowfabric.engine.flows.delete_empty_flows import delete_empty_flows
@@ -106,4 +108,6 @@ SWEEPS: Final = (
     Sweep(forget_sessions, every=3600.0),
     Sweep(roll_up_activity, every=10.0, check=activity_due),
     Sweep(compact_activity, every=600.0, batch=2000, check=activity_old),
+    Sweep(sample_budget_usage, every=60.0, batch=5000),
+    Sweep(compact_budget_usage, every=600.0, batch=2000),
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 
 from flowfabric.dashboard.answers import PageAnswer
+from flowfabric.dashboard.pages.budget_charts import usage_charts
 from flowfabric.dashboard.pages.quotas import caps
 from flowfabric.dashboard.problems import FormProblem, not_found
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, Preview, act, screen
@@ -19,6 +21,8 @@ from flowfabric.engine.quotas.list_quota_keys import QuotaKey
 from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 from flowfabric.errors import EngineError
 from flowfabric.states import EnforcementMode, Scope
+
+WINDOWS: Final = ("24h", "1h", "6h", "7d", "30d")
 
 
 class DimensionUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +93,14 @@ async def _held(visit: Visit, budget: BudgetStatus) -> int:
 async def budget(visit: Visit) -> PageAnswer:
     """One budget: what was used of it, by whom, and what waits for it."""
     found = await _budget(visit)
+    dims, window = dimensions(found), visit.chosen("window", WINDOWS)
+    within = parse_length(window) or timedelta(days=1)
+    history = await visit.engine.read_budget_history(found.budget_id, window=within)
     values = {
         "budget": found,
-        "dims": dimensions(found),
+        "dims": dims,
+        "over_time": usage_charts(history, [(d.name, d.soft, d.hard) for d in dims], within),
+        "window": window,
         "spenders": await visit.engine.list_spend(found.budget_id, limit=20),
         "held": await visit.engine.list_held_back(found.budget_id, limit=20),
         "counted": COUNTED,

@@ -1445,6 +1445,24 @@ COMMENT ON COLUMN ff.budget_usage_by_exec.period_no IS
 COMMENT ON COLUMN ff.budget_usage_by_exec.unsettled IS
     'The execution has not been seen to have ended: if it loses a race, the amount is given back.';
 
+CREATE TABLE ff.budget_usage_history (
+    partition_key  smallint NOT NULL,
+    budget_id      uuid NOT NULL,
+    dimensions_key text COLLATE "C" NOT NULL,
+    begins_at_ms   bigint NOT NULL,
+    step_ms        bigint NOT NULL,
+    used           bigint NOT NULL,
+    peak           bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id, dimensions_key, begins_at_ms, step_ms)
+);
+CREATE INDEX budget_usage_history_age ON ff.budget_usage_history (step_ms, begins_at_ms);
+COMMENT ON TABLE ff.budget_usage_history IS
+    'How much of a budget was used in each minute, and after a day in each hour, of the last 30 days. A minute in '
+    'which the usage stayed as it was has no row.';
+COMMENT ON COLUMN ff.budget_usage_history.step_ms IS 'A minute or an hour.';
+COMMENT ON COLUMN ff.budget_usage_history.used IS 'The usage when it was looked at last.';
+COMMENT ON COLUMN ff.budget_usage_history.peak IS 'The highest usage that was seen.';
+
 -- Schedules: what is executed again and again, and what became of each instant.
 
 CREATE TABLE ff.schedule (
