@@ -35,6 +35,10 @@ WAKES = frozenset(
     frozenset(pair)
     for pair in (
         *((park, signal) for park in PARKS[:2] for signal in SIGNALS),
+        ("suspend x at door as a handler", "deliver_signal x"),
+        ("suspend x at door as a handler", "close_waitpoint x"),
+        ("deliver_signal x", "close_waitpoint x"),
+        *(("delay_with_entries x", signal) for signal in SIGNALS),
         *(("expire_suspensions", signal) for signal in SIGNALS),
         *(("cancel_execution x", signal) for signal in SIGNALS),
         *(("look_at_waits x", signal) for signal in SIGNALS),

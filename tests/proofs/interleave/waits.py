@@ -7,7 +7,9 @@ from typing import Any
 
 from flowfabric.conditions import AnyCondition, Single
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.journal.delay_with_entries import Sleeper
 from flowfabric.engine.journal.entry import EntryWrite
+from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.suspensions.expire_pending_waitpoints import expire_pending_waitpoints
 from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions
@@ -72,6 +74,14 @@ def entry(scene: Scene, seq: int, state: JournalState, value: bytes) -> EntryWri
         started_at=THEN,
         encoding="json",
         value=value,
+    )
+
+
+def sleeper(scene: Scene, side: int) -> Sleeper:
+    """As a handler that sleeps: the entry is written with the delay."""
+    return Sleeper(
+        request=DelayRequest(lease=scene.leases["x"], delay=60, detail="sleeps"),
+        entries=(entry(scene, 4 + side, JournalState.OPEN, b"3"),),
     )
 
 
@@ -157,6 +167,16 @@ WAITS = (
     ),
     holder(
         "suspend x at door", "x", lambda engine, scene, side: engine.suspend([by_door(scene, side)])
+    ),
+    holder(
+        "suspend x at door as a handler",
+        "x",
+        lambda engine, scene, side: engine.suspend([by_door(scene, side, keeps=True)]),
+    ),
+    holder(
+        "delay_with_entries x",
+        "x",
+        lambda engine, scene, side: engine.delay_with_entries([sleeper(scene, side)]),
     ),
     holder(
         "record_entries x",

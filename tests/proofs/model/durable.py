@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flowfabric.engine.journal.delay_with_entries import Sleeper
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.journal.restart_execution import RestartedExecution
+from flowfabric.engine.lifecycle.delay import Delayed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
 from flowfabric.errors import NotFound, TargetNotSignalable
+from flowfabric.instants import epoch_ms
 from flowfabric.states import SignalEffect
-from tests.proofs.model.moves import refusal
+from tests.proofs.model.moves import delay, refusal
 from tests.proofs.model.records import Execution, World
 from tests.proofs.model.wait_records import Entry, Inbox
 from tests.proofs.model.waits import resume
@@ -51,6 +54,21 @@ def record_entries(world: World, writes: Sequence[EntryWrite]) -> list[Any]:
             entry = Entry(write.name, write.lease.attempt_index, world.now_ms, write.value or b"")
             each.entries = {write.seq: entry, **each.entries}
     return answers
+
+
+def sleep(world: World, sleeper: Sleeper) -> Any:
+    """The execution is delayed and its sleep recorded, or neither."""
+    answer = delay(world, sleeper.request)
+    if isinstance(answer, Delayed):
+        each = world.executions[sleeper.request.lease.execution_id]
+        each.blocking_detail = sleeper.request.detail
+        for write in sleeper.entries:
+            assert write.due_at is not None
+            slept = Entry(
+                write.name, write.lease.attempt_index, world.now_ms, None, epoch_ms(write.due_at)
+            )
+            each.entries = {**each.entries, write.seq: slept}
+    return answer
 
 
 def restart_execution(world: World, held: Lease, payload: bytes) -> Any:

@@ -8,8 +8,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.journal.delay_with_entries import Sleeper
 from flowfabric.engine.journal.entry import EntryWrite
+from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.suspensions.send_signal import NewSignal
+from flowfabric.instants import instant
 from flowfabric.states import JournalKind, JournalState
 from tests.proofs.model import durable
 from tests.proofs.model.common import Common, move, some, which
@@ -67,6 +70,34 @@ class DurableRules(Common):
             recorded,
             lambda _: durable.record_entries(self.world, writes),
             only=leases[0].execution_id,
+        )
+
+    @move(number=which, how=some, seconds=st.sampled_from((3, 9)), seq=st.integers(5, 6))
+    def sleep(self, number: int, how: int, seconds: int, seq: int) -> None:
+        """A handler sleeps: its entry says until when, and its lease is given up with it."""
+        lease = self.held(number, how)
+        due = instant(self.world.now_ms + seconds * 1000)
+        entry = EntryWrite(
+            lease=lease,
+            seq=seq,
+            kind=JournalKind.SLEEP,
+            state=JournalState.OPEN,
+            name=f"sleep {seq}",
+            started_at=THEN,
+            due_at=due,
+        )
+        request = DelayRequest(lease=lease, delay=seconds, detail=f"sleeps in 'sleep {seq}'")
+        sleeper = Sleeper(request=request, entries=(entry,))
+
+        async def slept(engine: Engine) -> Any:
+            [answer] = await engine.delay_with_entries([sleeper])
+            return answer
+
+        self.both(
+            "delay_with_entries",
+            slept,
+            lambda _: durable.sleep(self.world, sleeper),
+            only=lease.execution_id,
         )
 
     @move(number=which, how=some, payload=st.integers(0, 99))

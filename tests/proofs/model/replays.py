@@ -243,6 +243,9 @@ def _begin_anew(world: World, seen: Execution) -> None:
     seen.attempt_state, seen.terminal_at_ms = "pending_replay_attempt", None
     seen.lease_epoch += 1
     seen.replay_count += 1
+    seen.entries = {  # sleeps that are not over begin anew
+        seq: entry for seq, entry in seen.entries.items() if (entry.due_at_ms or 0) <= world.now_ms
+    }
     seen.retry_count = seen.lease_reclaim_count = 0
     seen.failure_reason = seen.failure_category = None
     seen.cancellation_reason = seen.cancelled_by = None

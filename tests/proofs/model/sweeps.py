@@ -19,7 +19,7 @@ def promote_due(world: World) -> int:
     ]
     for each in due:
         each.waits("eligible_now", "waiting_for_worker")
-        each.delay_until_ms = None
+        each.delay_until_ms = each.blocking_detail = None
         world.touch(each)
     return len(due)
 

@@ -39,6 +39,7 @@ OPERATIONS: Final = (
     "describe_execution",
     "send_signal",
     "record_entries",
+    "delay_with_entries",
     "restart_execution",
     "create_waitpoint",
     "suspend",

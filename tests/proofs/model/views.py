@@ -86,7 +86,7 @@ SELECT 'signal', execution_id, signal_id, ARRAY[signal_name, idempotency_key],
        ARRAY[signal_seq, accepted_at_ms] FROM ff.signal_inbox
  UNION ALL
 SELECT 'entry', execution_id, NULL, ARRAY[name, state, convert_from(value, 'utf8')],
-       ARRAY[seq, attempt_index, recorded_at_ms] FROM ff.journal
+       ARRAY[seq, attempt_index, recorded_at_ms, due_at_ms] FROM ff.journal
  UNION ALL
 SELECT 'waitpoint', execution_id, waitpoint_id,
        ARRAY[waitpoint_key, state, close_reason, suspension_id::text,
@@ -143,8 +143,10 @@ def _durable_lines(each: Execution) -> list[tuple[Any, ...]]:
         for number, signal in enumerate(each.signals, 1)
     ]
     for seq, entry in each.entries.items():
-        words = [entry.name, "done", entry.value.decode()]
-        lines.append(("entry", uuid, None, words, [seq, entry.attempt_index, entry.recorded_at_ms]))
+        state = "done" if entry.due_at_ms is None else "open"
+        words = [entry.name, state, None if entry.value is None else entry.value.decode()]
+        numbers = [seq, entry.attempt_index, entry.recorded_at_ms, entry.due_at_ms]
+        lines.append(("entry", uuid, None, words, numbers))
     lines += [_waitpoint_line(uuid, one) for one in each.waitpoints.values()]
     if each.suspension is not None:
         lines.append(_suspension_line(uuid, each.suspension))

@@ -19,12 +19,13 @@ class Inbox(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A finished call of a handler."""
+    """A call of a handler: finished, or a sleep until `due_at_ms`, which is open for ever."""
 
     name: str
     attempt_index: int
     recorded_at_ms: int
-    value: bytes
+    value: bytes | None
+    due_at_ms: int | None = None
 
 
 class Received(msgspec.Struct, frozen=True):

@@ -67,6 +67,46 @@ async def test_a_step_that_was_renamed_is_found_before_it_runs_a_second_time(
     assert (row["attempt_index"], row["retry_count"]) == (0, 0)
 
 
+async def test_of_long_sequences_ten_before_and_ten_after_the_difference_are_shown(
+    lab: Lab, clock: Clock
+) -> None:
+    recorded = [f"s{number}" for number in range(40)]
+    changed = [*recorded[:25], "new"]
+
+    handle = await replayed(lab, clock, [*recorded, "sleep"], [*changed, "sleep"])
+
+    detail = await lab.detail(handle)
+    before, _, asked = detail.partition("asked: ")
+    shown = [f"s{number}#0" for number in range(15, 35)]
+    assert f"recorded: {', '.join(shown)}" in before
+    assert "s14#0" not in before
+    assert "s35#0" not in before
+    asked = asked.partition(";")[0].split(")")[0]
+    assert asked.split(", ")[-1].startswith("new#0")
+    assert len(asked.split(", ")) <= 20
+
+
+async def test_an_instant_that_is_not_asked_for_again_is_no_divergence(
+    lab: Lab, clock: Clock
+) -> None:
+    asks = [True]
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        if asks[0]:
+            ctx.now()
+        await ctx.sleep(60)
+        return await ctx.step("mail", step_of(lab, "mail"))
+
+    handle = await lab.submitted(job.call())
+    assert await lab.journal(handle) == ["now#0 done", "sleep#0 open"]
+    asks[0] = False
+    await clock.advance(60)
+    await lab.run()
+
+    assert await handle.result(5) == "mail"
+
+
 async def test_an_operator_resumes_it_after_the_right_code_is_there(lab: Lab, clock: Clock) -> None:
     handle = await replayed(lab, clock, ["charge", "sleep"], ["pay", "sleep"])
     lab.app = App()

@@ -381,15 +381,17 @@ async def test_the_thread_of_a_plain_function_goes_on_after_its_timeout(lab: Lab
 
     @lab.app.task("job")
     async def job(ctx: Ctx) -> str:
-        with pytest.raises(StepFailed):
+        with pytest.raises(StepFailed) as failed:
             await ctx.step("work", work, timeout=0.05)
-        return "went on"
+        await ctx.step("more", lab.did.append, "more")  # a stuck thread takes nobody's place
+        return f"went on after {failed.value.category}"
 
-    handle = await lab.submitted(job.call())
+    handle = await lab.submitted(job.call(), sync_workers=1)
 
-    assert await handle.result(5) == "went on"
+    assert await handle.result(5) == "went on after timeout"
+    assert lab.did == ["more"]
     gate.set()
-    await eventually(lambda: lab.did)
+    await eventually(lambda: lab.did == ["more", "worked"])
 
 
 async def test_a_step_that_the_handler_cancels_is_not_recorded(lab: Lab) -> None:

@@ -8,6 +8,7 @@ import pytest
 from flowfabric import (
     App,
     Ctx,
+    Engine,
     ExecutionFailed,
     JournalFull,
     Retry,
@@ -249,6 +250,35 @@ async def test_gathered_steps_share_their_statements(lab: Lab, statements: State
 
     assert await handle.result(5) == 1
     assert statements.sent["journal.record_entries"] <= 5
+
+
+async def test_a_flush_has_at_most_five_hundred_entries_and_one_runs_at_a_time(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, flushing = Engine.record_entries, [0]
+
+    async def flushed(self: Engine, writes: Any) -> Any:
+        flushing[0] += 1
+        lab.did.append((len(writes), flushing[0]))
+        try:
+            return await record(self, writes)
+        finally:
+            flushing[0] -= 1
+
+    monkeypatch.setattr(Engine, "record_entries", flushed)
+
+    async def nothing() -> None: ...
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        await asyncio.gather(*[ctx.step("s", nothing, key=str(number)) for number in range(1200)])
+
+    handle = await lab.submitted(job.call())
+
+    assert await lab.state(handle) == "completed"
+    assert sum(size for size, _ in lab.did) == 1200
+    assert max(size for size, _ in lab.did) <= 500
+    assert {running for _, running in lab.did} == {1}
 
 
 async def test_a_wake_with_many_entries_costs_two_reads(

@@ -124,6 +124,25 @@ async def test_a_sleeper_is_woken_soon_after_it_is_due_by_the_worker_that_parked
     assert 0 <= late < 1
 
 
+async def test_the_timeout_of_an_attempt_does_not_count_while_it_sleeps(
+    lab: Lab, clock: Clock
+) -> None:
+    @lab.app.task("job", timeout=30)
+    async def job(ctx: Ctx) -> str:
+        await ctx.sleep("one", 60)
+        await ctx.sleep("two", 60)
+        return "rested"
+
+    handle = await lab.submitted(job.call())
+    for _ in range(2):
+        assert await lab.state(handle) == "delayed"
+        await clock.advance(60)
+        await lab.run()
+
+    assert await handle.result(5) == "rested"
+    assert len(await handle.attempts()) == 1
+
+
 async def test_a_deadline_expires_a_sleeper(lab: Lab, clock: Clock) -> None:
     @lab.app.task("job", deadline=30)
     async def job(ctx: Ctx) -> None:
