@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from typing import Any
 from uuid import UUID
 
@@ -153,43 +152,6 @@ def test_an_execution_with_a_key_is_minted_where_the_key_lives() -> None:
     home = ids.key_partition("shop", "order-7")
     assert {execution_id.partition_key for execution_id in minted} == {home}
     assert len({execution_id.uuid for execution_id in minted}) == 3
-
-
-# Fresh uuids.
-
-
-def test_fresh_uuids_are_random_time_ordered_ones() -> None:
-    before = time.time_ns() // 1_000_000
-    fresh = [ids.new_uuid() for _ in range(200)]
-    after = time.time_ns() // 1_000_000
-
-    assert len(set(fresh)) == 200
-    assert {(value.version, value.variant) for value in fresh} == {(7, "specified in RFC 4122")}
-    assert all(before <= value.int >> 80 <= after for value in fresh)
-
-
-def test_uuids_of_later_moments_sort_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "_last_tick", 0)
-    moments = [1, 2**31, 1_700_000_000_000, 1_700_000_000_001, 2**47]
-    minted: list[UUID] = []
-    for moment in moments:
-        monkeypatch.setattr(ids.time, "time_ns", lambda moment=moment: moment * 1_000_000)
-        minted.append(ids.new_uuid())
-
-    assert sorted(minted) == minted
-    assert [value.int >> 80 for value in minted] == moments
-
-
-def test_uuids_of_one_moment_sort_in_the_order_of_their_minting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ids, "_last_tick", 0)
-    monkeypatch.setattr(ids.time, "time_ns", lambda: 1_700_000_000_000_000_000)
-
-    minted = [ids.new_uuid() for _ in range(10_000)]
-
-    assert sorted(minted) == minted
-    assert len(set(minted)) == len(minted)
 
 
 @given(execution_ids, st.integers(0, 2**31 - 1))

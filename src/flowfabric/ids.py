@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import binascii
 import hashlib
-import os
 import re
-import struct
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
-from uuid import UUID, SafeUUID
+from uuid import UUID
 
 import msgspec
 
 from flowfabric.errors import invalid_input
+from flowfabric.fresh_uuids import new_uuid as new_uuid
+from flowfabric.fresh_uuids import new_uuids as new_uuids
+from flowfabric.fresh_uuids import uuid_of as uuid_of
 
 T = TypeVar("T")
 
@@ -29,8 +29,6 @@ _U64: Final = 0xFFFFFFFFFFFFFFFF
 _MEMBER_GROUP: Final = 0x6D656D62_6572_0000_0067_726F75702069
 """The bits in which the id of a member and the id of its join differ; the uuid version stays."""
 _VERSION_BITS, _VERSION_5 = 0xF << 76 | 0b11 << 62, 5 << 76 | 0b10 << 62
-_make_uuid, _put = UUID.__new__, object.__setattr__
-_last_tick = 0
 
 
 class ExecutionId(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -87,35 +85,6 @@ class GroupId(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{{fp:{self.partition_key}}}:{self.uuid}"
-
-
-def new_uuid() -> UUID:
-    """A UUID of version 7: the time, a counter within the millisecond, 62 random bits.
-
-    The ids of one process ascend in the order of their creation, so they share index pages.
-    """
-    [fresh] = new_uuids(1)
-    return fresh
-
-
-def new_uuids(count: int) -> list[UUID]:
-    """As many UUIDs as `new_uuid` would make one by one."""
-    global _last_tick
-    first = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
-    _last_tick = first + count - 1
-    fresh: list[UUID] = []
-    for tick, noise in enumerate(struct.unpack(f">{count}Q", os.urandom(8 * count)), first):
-        stamp = tick >> 12 << 80 | 0x7 << 76 | (tick & 0xFFF) << 64
-        fresh.append(uuid_of(stamp | 0b10 << 62 | noise & 0x3FFFFFFFFFFFFFFF))
-    return fresh
-
-
-def uuid_of(number: int) -> UUID:
-    """What the constructor does, without its checks: bulk calls make ids by the thousand."""
-    uuid = _make_uuid(UUID)
-    _put(uuid, "int", number)
-    _put(uuid, "is_safe", SafeUUID.unknown)
-    return uuid
 
 
 def parse_uuid(text: str, *, field: str, given: str | None = None) -> UUID:

@@ -18,13 +18,14 @@ from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.flow_waiter import flow_waiter
-from flowfabric.client.handle import Handle, new_handles
+from flowfabric.client.handle import Handle, new_handle, new_handles
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.limits import Limits, Quotas
 from flowfabric.client.new_executions import new_executions
 from flowfabric.client.open_engine import Connecting, open_engine
 from flowfabric.client.options import Options, each_option, of_call, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
+from flowfabric.client.plain_submits import PlainSubmits
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.searches import Searches
 from flowfabric.client.signals import SignalSender
@@ -62,6 +63,9 @@ class Client(Searches):
         self.engine = engine
         self.namespace = check_name(namespace, field="namespace")
         self.identity = user_at_host()
+        self._plain = PlainSubmits(
+            namespace=self.namespace, creator=self.identity, partitions=engine.partitions
+        )
         self._submits = Batcher(
             engine.create_execution,
             first_send=partial(engine.create_execution, fresh=True),
@@ -163,7 +167,7 @@ class Client(Searches):
             debounce=debounce,
         )
         options = of_call(options, call)
-        [new] = self.executions_of([call], [options])
+        new = self._plain.new_execution(call, options)
         if new.quota_policy_id is not None:
             await self.limits.store([call])
         if options.is_alone:
@@ -173,8 +177,7 @@ class Client(Searches):
         else:
             [answer] = await enqueue(conn, [new], engine=self.engine)
         self.unserved.note([new])
-        [handle] = self.handles([call], [new], [answer], committed=conn is None)
-        return handle
+        return new_handle(self, call, new, answer, committed=conn is None)
 
     async def submit_many(
         self,

@@ -28,6 +28,7 @@ from flowfabric.errors import (
     ExecutionExpired,
     ExecutionFailed,
     ExecutionSkipped,
+    IdempotencyConflict,
     NotFound,
     ResultDecodeError,
     ResultTimeout,
@@ -270,6 +271,26 @@ class Handle(Generic[R]):
                 raise ExecutionFailed(
                     self.execution_id, outcome.failure_reason, outcome.failure_category
                 )
+
+
+def new_handle(
+    client: Client,
+    call: Call[R],
+    execution: NewExecution,
+    answer: Creation,
+    *,
+    committed: bool,
+) -> Handle[R]:
+    """The handle of one call; as `Client.handles`."""
+    if isinstance(answer, IdempotencyConflict):
+        raise answer
+    return Handle(
+        client,
+        answer.execution_id,
+        created=answer.execution_id == execution.execution_id,
+        known_to_exist=committed,
+        read_result=call.task.read_result,
+    )
 
 
 def new_handles(

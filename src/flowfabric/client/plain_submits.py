@@ -1,0 +1,51 @@
+"""The executions of plain submits: one call each, without options."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from flowfabric.app.task import Call, Task
+from flowfabric.client.new_executions import new_executions
+from flowfabric.client.options import Options
+from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
+from flowfabric.tracing import tracer
+
+_PLAIN: Final = Options()
+_REMEMBERED: Final = 256
+
+
+class PlainSubmits:
+    """Keeps the first plain execution of each task: the next ones differ in id and payload only.
+
+    The other fields are therefore made and checked once. A program that traces its submits makes
+    every execution anew, because each has a trace context of its own.
+    """
+
+    def __init__(self, *, namespace: str, creator: str, partitions: int) -> None:
+        self._namespace, self._creator, self._partitions = namespace, creator, partitions
+        self._first: dict[Task[..., Any], NewExecution] = {}
+
+    def new_execution(self, call: Call[Any], options: Options) -> NewExecution:
+        """The execution to create for the call, plain or not; raises `ValidationError`."""
+        task = call.task
+        if options != _PLAIN or task.limit is not None or tracer() is not None:
+            return self._made(call, options)
+        first = self._first.get(task)
+        if first is None:
+            if len(self._first) >= _REMEMBERED:
+                self._first.clear()
+            first = self._first[task] = self._made(call, options)
+            return first
+        uuid = new_uuid()
+        return first.like(ExecutionId(uuid_partition(uuid, self._partitions), uuid), call.payload)
+
+    def _made(self, call: Call[Any], options: Options) -> NewExecution:
+        [made] = new_executions(
+            [call],
+            [options],
+            namespace=self._namespace,
+            creator=self._creator,
+            partitions=self._partitions,
+        )
+        return made
