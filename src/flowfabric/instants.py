@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Generator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, overload
 
 from flowfabric.errors import invalid_input
@@ -27,6 +28,12 @@ def instant(ms: int | None) -> datetime | None:
         return None
     if not _FIRST_MS <= ms <= LAST_MS:
         ms = _FIRST_MS if ms < 0 else LAST_MS
+    return _at(ms)
+
+
+@lru_cache(maxsize=2048)
+def _at(ms: int) -> datetime:
+    """Rows that are read together often have an instant in common."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 

@@ -91,9 +91,12 @@ def decide(policy: JoinPolicy, counts: Counts, *, expected_n: int | None = None)
     return GroupState.PENDING
 
 
+_KINDS: Final = {each.value: each for each in GroupPolicyKind}
+
+
 def stored_policy(kind: str, k: int | None, on_satisfied: str | None) -> JoinPolicy:
     """The policy that is stored in the columns policy_kind, k and on_satisfied."""
-    match GroupPolicyKind(kind):
+    match _KINDS[kind]:
         case GroupPolicyKind.ALL_OF:
             return AllOf()
         case GroupPolicyKind.ANY_OF:

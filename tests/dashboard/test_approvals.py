@@ -49,6 +49,9 @@ async def test_two_people_answer_and_a_double_click_counts_once(
     assert waitpoint.signal_count == 1
     page = (await ann.get("/approvals")).text
     assert "<b>ann</b> approved" in page
+    own = (await ann.get(busy.path("approval"))).text
+    assert "<b>ann</b> approved" in own
+    assert "from different sources" in own.partition('id="waits"')[2], "the condition in words"
     assert "You have answered approved already" in (await ann.get(path_of(busy, "answer"))).text
     await send(ann, path_of(busy, "answer"), {"signal": "odd", "reason": "hmm"}, 422)
 

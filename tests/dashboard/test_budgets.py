@@ -90,7 +90,10 @@ async def test_a_limit_is_made_looked_at_and_changed_within_its_namespace(
         page = (await admin.get(path)).text
         assert "1 of 1" in page
         assert str(held.lease.execution_id.uuid) in page
-        assert "1 at once" in (await admin.get("/budgets")).text
+        assert 'for <time datetime="' in page, "how long the slot is held"
+        listed = (await admin.get("/budgets")).text
+        assert "1 at once" in listed
+        assert '1 <span class="faint">of 1</span>' in listed
     ann = await person(Role.OPERATOR, label="ann", namespaces=["default"])
     bob = await person(Role.OPERATOR, label="bob", namespaces=["other"])
     change = {"concurrent": "2", "starts": "10", "window": "1m", "reason": "faster bank"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import timedelta
 
@@ -188,3 +189,17 @@ async def test_forms_say_what_they_would_do_before_they_are_sent(
         member = (await person.get(busy.path("member"))).text
         assert re.search(r"<h1>(build|deploy . build)</h1>", member)
         assert "<h1>Search</h1>" not in (await person.get("/search?q=hidden_kind")).text
+
+
+async def test_a_further_page_stands_still_and_says_that_newer_ones_exist(
+    served: Application, ff_engine: Engine
+) -> None:
+    await ff_engine.create_execution([given.new(execution_kind="a") for _ in range(30)])
+    async with browser(served) as person:
+        first = (await person.get("/executions?limit=25")).text
+        [following] = re.findall(r'rel="next" href="/ui([^"]+)"', first)
+        second = (await person.get(html.unescape(following))).text
+
+    assert "Newer ones exist" not in first
+    assert "Newer ones exist" in second
+    assert ('data-topics="list' in first, 'data-topics="list' in second) == (True, False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -24,6 +26,8 @@ TEMPLATES: Final = Path(__file__).parent / "templates"
 _PURE: Final = ("icon", "badge", "word")
 """Parts that depend on nothing but their arguments, and stand in every row of a list."""
 _MOST_KEPT: Final = 256
+_BETWEEN: Final = 0.05
+"""Seconds between two templates that are compiled ahead."""
 _visit: Final[ContextVar[Visit]] = ContextVar("flowfabric_visit")
 
 
@@ -115,6 +119,21 @@ def _environment() -> jinja2.Environment:
 _env: Final = _environment()
 
 
+@cache
+def _compile_the_others() -> None:
+    """The templates of other pages are compiled while a person looks at the first page.
+
+    The largest takes as long as everything else of its page together.
+    """
+
+    def compile_all() -> None:
+        for name in _env.list_templates():
+            _env.get_template(name)
+            time.sleep(_BETWEEN)  # requests come first
+
+    threading.Thread(target=compile_all, name="ff-templates", daemon=True).start()
+
+
 def values_of(visit: Visit, page: PageAnswer) -> dict[str, Any]:
     """What every template can use, and what the page gives it."""
     return {
@@ -138,7 +157,9 @@ def render_page(visit: Visit, page: PageAnswer, **more: Any) -> bytes:
     token = _visit.set(visit)
     try:
         template = _env.get_template(page.template)
-        return template.render({**values_of(visit, page), **more}).encode()
+        body = template.render({**values_of(visit, page), **more}).encode()
+        _compile_the_others()
+        return body
     finally:
         _visit.reset(token)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from xml.etree import ElementTree
 
@@ -19,6 +20,7 @@ from flowfabric.dashboard.charts import (
     sparkline,
     strip,
 )
+from flowfabric.dashboard.charts.chart import round_time, short
 from tests.dashboard.graph.graphs import HOSTILE
 
 
@@ -119,3 +121,20 @@ def test_a_scale_ends_at_a_round_figure() -> None:
     assert [round_top(each) for each in given] == pytest.approx(
         [1, 0.5, 1, 2, 10, 50, 100, 1000, 1000]
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0, "0"), (0.25, "0.25"), (5_000, "5,000"), (20_000, "20k"), (1_500_000, "1.5M"), (2e9, "2G")],
+)
+def test_large_figures_of_the_scale_have_room_beside_the_chart(value: float, said: str) -> None:
+    assert short(value) == said
+    top = lines("use", ["a"], [Series(name="used", look="f-blue", values=[value])]).svg
+    assert all(len(tick) <= 6 for tick in re.findall(r'class="tick"[^>]*>([^<]*)<', top))
+
+
+@pytest.mark.parametrize(
+    ("highest", "top"), [(0.03, 0.05), (7, 10), (61, 120), (1000, 1200), (100_000, 172_800)]
+)
+def test_a_scale_of_durations_ends_at_one_that_reads_well(highest: float, top: float) -> None:
+    assert round_time(highest) == top

@@ -15,6 +15,7 @@ from flowfabric.dashboard.charts.chart import (
     frame,
     plain,
     round_top,
+    short,
     table,
 )
 from flowfabric.dashboard.graph.words import text
@@ -53,7 +54,9 @@ def bars(
                 )
         parts.append("</g>")
     return Chart(
-        svg=frame(caption, "bars", labels, top, written, "".join(parts)),
+        svg=frame(
+            caption, "bars", labels, top, short if written is plain else written, "".join(parts)
+        ),
         table=figures,
         legend=[(each.look, each.name) for each in series],
         is_empty=not any(sums),

@@ -13,7 +13,7 @@ from flowfabric.dashboard.graph.words import text
 
 WIDTH: Final = 640
 HEIGHT: Final = 176
-LEFT: Final = 54
+LEFT: Final = 66
 TOP: Final = 10
 BOTTOM: Final = 22
 INNER: Final = WIDTH - LEFT - 6
@@ -64,12 +64,34 @@ def plain(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.3g}"
 
 
+_UNITS: Final = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+def short(value: float) -> str:
+    """A figure that has room beside a chart: `1.5M`, `500k`, `250`, `0.25`."""
+    for unit, letter in _UNITS:
+        if abs(value) >= 10 * unit or (unit > 1000 and abs(value) >= unit):
+            return f"{value / unit:.3g}{letter}"
+    return plain(value)
+
+
 def round_top(highest: float) -> float:
     """The next round figure at or above: 1, 2, 5 or 10 times a power of ten."""
     if highest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
     return next(step * power for step in (1, 2, 5, 10) if highest <= step * power * (1 + 1e-12))
+
+
+_TIMES: Final = (20, 60, 120, 240, 600, 1200, 3600, 7200, 14_400, 43_200, 86_400)
+
+
+def round_time(highest: float) -> float:
+    """The next duration in seconds at or above whose half reads well too: 1 m, 20 m, 12 h."""
+    if highest <= _TIMES[0]:
+        return round_top(highest)
+    days = _TIMES[-1]
+    return next((each for each in _TIMES if highest <= each), days * round_top(highest / days))
 
 
 def frame(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from flowfabric.dashboard.charts.chart import (
@@ -17,6 +17,7 @@ from flowfabric.dashboard.charts.chart import (
     frame,
     plain,
     round_top,
+    short,
     table,
 )
 from flowfabric.dashboard.graph.words import text
@@ -26,11 +27,16 @@ _HIGH: Final = 24
 
 
 def lines(
-    caption: str, labels: Sequence[str], series: Sequence[Series], *, written: Written = plain
+    caption: str,
+    labels: Sequence[str],
+    series: Sequence[Series],
+    *,
+    written: Written = plain,
+    rounded: Callable[[float], float] = round_top,
 ) -> Chart:
     """A line for each series; raises `ValueError` unless each has a figure for every label."""
     figures = table(caption, labels, series, written)
-    top = round_top(max((value or 0 for each in series for value in each.values), default=0))
+    top = rounded(max((value or 0 for each in series for value in each.values), default=0))
     step = INNER / max(len(labels) - 1, 1)
     parts: list[str] = []
     for each in series:
@@ -43,7 +49,9 @@ def lines(
             f"<title>{text(each.name)}</title></path>"
         )
     return Chart(
-        svg=frame(caption, "lines", labels, top, written, "".join(parts)),
+        svg=frame(
+            caption, "lines", labels, top, short if written is plain else written, "".join(parts)
+        ),
         table=figures,
         legend=[(each.look, each.name) for each in series],
         is_empty=all(value is None for each in series for value in each.values),

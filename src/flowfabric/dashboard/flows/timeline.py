@@ -14,6 +14,7 @@ from flowfabric.engine.flows.list_flow_members import FlowMember
 
 ROWS: Final = 200
 _TICKS: Final = 4
+_FAILED: Final = frozenset({"s-failed", "s-expired"})
 _STACKED: Final = 50
 """Spans of one stack that are drawn at most."""
 
@@ -43,7 +44,9 @@ def timeline(
                 StripRow(
                     name=name,
                     href=None if node.is_stack else href(node.key),
-                    spans=[_span(read, number, at, now, href) for at, number in started[:_STACKED]],
+                    spans=_on_top(
+                        [_span(read, number, at, now, href) for at, number in started[:_STACKED]]
+                    ),
                 ),
             )
         )
@@ -51,6 +54,11 @@ def timeline(
     ticks = ["0", *(length(seconds * place / _TICKS) for place in range(1, _TICKS + 1))]
     shown = [row for _, row in rows[:ROWS]]
     return strip("Members over time", shown, seconds=seconds, ticks=ticks if shown else ())
+
+
+def _on_top(spans: list[StripSpan]) -> list[StripSpan]:
+    """The spans of a row in the order in which they are drawn: failures cover the others."""
+    return sorted(spans, key=lambda span: span.look in _FAILED)
 
 
 def _span(

@@ -11,11 +11,15 @@ from unicodedata import east_asian_width
 _UNSEEN: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
 )
+_PLAIN: Final = re.compile(r"[ \w.:/,{}+-]*", re.ASCII)
+"""Texts that are the same in markup: nearly all names and addresses."""
 _WIDE: Final = "WF"
 
 
 def text(value: str) -> str:
     """The text as content or attribute of an element."""
+    if _PLAIN.fullmatch(value):
+        return value
     return escape(_UNSEEN.sub("\ufffd", value))
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from flowfabric.dashboard.charts.bars import bars
-from flowfabric.dashboard.charts.chart import Chart, Series
+from flowfabric.dashboard.charts.chart import Chart, Series, round_time
 from flowfabric.dashboard.charts.lines import lines
 from flowfabric.dashboard.view.durations import length
 from flowfabric.engine.activity.read_activity import Activity
@@ -53,4 +53,4 @@ def times_chart(activity: Activity, within: timedelta) -> Chart:
         for name, look, field in _TIMES
     ]
     caption = f"Waiting and running time in the last {length(within)}"
-    return lines(caption, _labels(activity, within), series, written=length)
+    return lines(caption, _labels(activity, within), series, written=length, rounded=round_time)

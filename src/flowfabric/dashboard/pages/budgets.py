@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.pages.budget_charts import usage_charts
-from flowfabric.dashboard.pages.quotas import caps
+from flowfabric.dashboard.pages.quotas import KEYS, busiest, caps
 from flowfabric.dashboard.problems import FormProblem, not_found
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, Preview, act, screen
 from flowfabric.dashboard.view.durations import parse_length
@@ -22,6 +22,7 @@ from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 from flowfabric.errors import EngineError
 from flowfabric.states import EnforcementMode, Scope
 
+_BUSIEST: Final = 10
 WINDOWS: Final = ("24h", "1h", "6h", "7d", "30d")
 
 
@@ -32,6 +33,11 @@ class DimensionUse(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     soft: int
     hard: int
+
+    @property
+    def whole(self) -> int:
+        """What the bar stands for: the hard limit; without one, what is used or warned at."""
+        return self.hard or max(self.used, self.soft, 1)
 
     @property
     def hue(self) -> str:
@@ -71,9 +77,9 @@ async def budgets(visit: Visit) -> PageAnswer:
     for namespace in (await visit.namespaces())[:50]:
         for policy in await visit.engine.list_quota_policies(namespace=namespace, limit=100):
             keys = await visit.engine.list_quota_keys(
-                policy.quota_policy_id, namespace=namespace, count=10
+                policy.quota_policy_id, namespace=namespace, count=KEYS
             )
-            limits.append(ShownLimit(policy=policy, keys=keys))
+            limits.append(ShownLimit(policy=policy, keys=busiest(keys)[:_BUSIEST]))
     values = {
         "budgets": [
             (each, dimensions(each), await _held(visit, each) if each.spent else 0)

@@ -11,6 +11,7 @@ import msgspec
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.dashboard.answers import Answer, PageAnswer, download_pieces
 from flowfabric.dashboard.export_pages import export_pages
+from flowfabric.dashboard.pages.event_subjects import subject
 from flowfabric.dashboard.pages.filters import SINCES
 from flowfabric.dashboard.problems import PageProblem
 from flowfabric.dashboard.table import screen
@@ -55,6 +56,8 @@ class ShownEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What the row is known by."""
     execution_id: ExecutionId | None
     flow_id: Any
+    subject: tuple[str, str] | None
+    """Path and name of what else it is about."""
     who: str
     why: str
     details: list[tuple[str, str]]
@@ -70,6 +73,7 @@ def _shown(event: Any) -> ShownEvent:
     }[family]
     who = {"operator": "actor", "lease": "worker_instance_id", "signal": "source_identity"}
     details: dict[str, Any] = dict(getattr(event, "details", {}) or {})
+    about = subject(details)
     for name in event.__struct_fields__:
         if name not in _HIDDEN and name not in (what, "actor", "reason", "details", "flow_id"):
             details.setdefault(name, getattr(event, name))
@@ -82,6 +86,7 @@ def _shown(event: Any) -> ShownEvent:
         id=f"{family}-{event.event_id}",
         execution_id=event.execution_id,
         flow_id=getattr(event, "flow_id", None),
+        subject=about,
         who=str(getattr(event, who.get(family, ""), "") or "") if family in who else "",
         why=str(getattr(event, "reason", None) or ""),
         details=[

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from flowfabric.audit import audit_now
+from flowfabric.conditions import Signal
 from flowfabric.dashboard.answers import Answer, PageAnswer, download
 from flowfabric.dashboard.pages.budgets import dimensions
 from flowfabric.dashboard.pages.execution_acts import offered
@@ -110,6 +112,7 @@ async def execution(visit: Visit) -> PageAnswer:
         if explanation
         else [],
         "waitpoints": waitpoints,
+        "answered": await _answered(visit, wanted, waitpoints),
         "neighbours": await neighbours_of(visit, found),
         "near": await near_in_flow(visit, found),
         "offered": offered(visit, found),
@@ -190,6 +193,16 @@ async def _steps(visit: Visit, wanted: ExecutionId) -> list[ShownStep]:
         ShownStep(step=each, value=payload(each.value, each.encoding, redact))
         for each in page.steps
     ]
+
+
+async def _answered(
+    visit: Visit, wanted: ExecutionId, waitpoints: list[Any]
+) -> dict[UUID, list[Signal]]:
+    """The answers that open waitpoints have so far, by waitpoint."""
+    if not waitpoints:
+        return {}
+    kept = await visit.engine.read_waitpoints(wanted, [each.waitpoint_id for each in waitpoints])
+    return {each: list(found.signals) for each, found in kept.items()}
 
 
 async def _waitpoints(visit: Visit, found: ExecutionSnapshot) -> list[Any]:

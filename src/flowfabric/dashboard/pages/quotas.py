@@ -10,11 +10,12 @@ from flowfabric.dashboard.problems import FormProblem, not_found
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act, screen
 from flowfabric.dashboard.view.durations import as_length, length, parse_length
 from flowfabric.dashboard.visit import SentForm, Visit
+from flowfabric.engine.quotas.list_quota_keys import QuotaKey
 from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 from flowfabric.limits import QuotaLimits
 from flowfabric.states import Scope
 
-_KEYS: Final = 100
+KEYS: Final = 100
 _MOST: Final = 10**9
 
 
@@ -27,6 +28,11 @@ def caps(limits: QuotaLimits) -> str:
         window = length(limits.window_ms / 1000)
         said.append(f"{limits.max_requests_per_window:,} starts in {window}")
     return ", ".join(said) or "anything"
+
+
+def busiest(keys: list[QuotaKey]) -> list[QuotaKey]:
+    """Those first that hold back most, then those that run most."""
+    return sorted(keys, key=lambda each: (-each.held_back, -each.held_slots, each.limit_key))
 
 
 def _window(limits: QuotaLimits) -> timedelta:
@@ -50,10 +56,9 @@ async def quota(visit: Visit) -> PageAnswer:
     """One limit: its keys, the busiest first."""
     found = await _quota(visit)
     keys = await visit.engine.list_quota_keys(
-        found.quota_policy_id, namespace=found.namespace, count=_KEYS
+        found.quota_policy_id, namespace=found.namespace, count=KEYS
     )
-    keys.sort(key=lambda each: (-each.held_back, -each.held_slots, each.limit_key))
-    values = {"quota": found, "keys": keys, "caps": caps(found.limits), "most": _KEYS}
+    values = {"quota": found, "keys": busiest(keys), "caps": caps(found.limits), "most": KEYS}
     return PageAnswer(template="quota.html", title=_title(found), section="budgets", values=values)
 
 

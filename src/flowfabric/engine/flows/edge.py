@@ -106,6 +106,13 @@ async def existing_edge(
     return None if row is None else edge_snapshot(row)
 
 
+# Thousands of edges are read at once: calling an enum takes ten times as long as a dictionary.
+_WAITS_AS: Final = {each.value: each for each in WaitsAs}
+_STATES: Final = {each.value: each for each in EdgeState}
+_RESOLUTIONS: Final = {each.value: each for each in EdgeResolution}
+_OUTCOMES: Final = {each.value: each for each in TerminalOutcome}
+
+
 def edge_snapshot(row: EdgeRow) -> EdgeSnapshot:
     """The row with the types that callers see."""
     return EdgeSnapshot(
@@ -114,15 +121,15 @@ def edge_snapshot(row: EdgeRow) -> EdgeSnapshot:
         upstream=ExecutionId(row.partition_key, row.upstream_eid),
         downstream=ExecutionId(row.partition_key, row.waiter_eid),
         group_id=GroupId(row.partition_key, row.group_id),
-        waits_as=WaitsAs(row.waits_as),
+        waits_as=_WAITS_AS[row.waits_as],
         dependency_kind=row.dependency_kind,
         satisfaction_condition=SATISFACTION,
         data_passing_ref=row.data_passing_ref or None,
-        edge_state=EdgeState(row.edge_state),
+        edge_state=_STATES[row.edge_state],
         created_at=instant(row.created_at_ms),
         created_by=row.created_by,
-        resolution=EdgeResolution(row.resolution),
+        resolution=_RESOLUTIONS[row.resolution],
         resolved_outcome=(
-            None if row.resolved_outcome is None else TerminalOutcome(row.resolved_outcome)
+            None if row.resolved_outcome is None else _OUTCOMES[row.resolved_outcome]
         ),
     )

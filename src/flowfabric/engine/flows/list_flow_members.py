@@ -69,6 +69,10 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: ExecutionId | None
 
 
+_STATES: Final = {each.value: each for each in PublicState}
+"""Of thousands of members: calling an enum takes ten times as long as a dictionary."""
+
+
 class _Member(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
@@ -113,7 +117,7 @@ async def list_flow_members(
             name=row.member_name,
             execution_kind=row.execution_kind,
             lane_id=row.lane_id,
-            public_state=PublicState(row.public_state),
+            public_state=_STATES[row.public_state],
             total_attempt_count=row.total_attempt_count,
             reason=row.reason,
             is_child=row.is_child,

@@ -23,6 +23,9 @@ SELECT q.quota_key_id, q.dimension, q.next_at_ms,
        ARRAY(SELECT format('{fp:%%s}:%%s', l.partition_key, l.execution_id) FROM ff.lease l
               WHERE l.quota_key_id = q.quota_key_id ORDER BY l.attempt_started_at_ms LIMIT 100)
            AS holders,
+       ARRAY(SELECT l.attempt_started_at_ms FROM ff.lease l
+              WHERE l.quota_key_id = q.quota_key_id ORDER BY l.attempt_started_at_ms LIMIT 100)
+           AS held_since_ms,
        (SELECT count(*) FROM ff.lease l WHERE l.quota_key_id = q.quota_key_id) AS held_slots,
        (SELECT count(*) FROM ff.quota_window w
          WHERE w.partition_key = q.partition_key AND w.quota_key_id = q.quota_key_id
@@ -49,6 +52,8 @@ class QuotaKey(msgspec.Struct, frozen=True, kw_only=True):
     limit_key: str
     holders: list[ExecutionId]
     """The executions that run, the longest first; at most 100."""
+    held_since: list[datetime]
+    """When the attempt of each of them began."""
     held_slots: int
     """How many run."""
     window_count: int
@@ -66,6 +71,7 @@ class _Row(msgspec.Struct, frozen=True):
     dimension: str
     next_at_ms: int | None
     holders: list[str]
+    held_since_ms: list[int]
     held_slots: int
     window_count: int
     claimable: int
@@ -107,6 +113,7 @@ async def list_quota_keys(
             quota_key_id=row.quota_key_id,
             limit_key=row.dimension,
             holders=[ExecutionId.parse(each) for each in row.holders],
+            held_since=[instant(each) for each in row.held_since_ms],
             held_slots=row.held_slots,
             window_count=row.window_count,
             claimable=row.claimable,
