@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.proofs.abuse.proof import ABUSE
 from tests.proofs.blocked_loop import BLOCKED_LOOP
 from tests.proofs.budgets import BUDGETS_EXACT
 from tests.proofs.cascade_crash import CASCADE_CRASH
@@ -75,4 +76,5 @@ PROOFS: Final[tuple[Proof, ...]] = (
     ISOLATION,
     PRIVILEGES,
     FUZZ,
+    ABUSE,
 )
