@@ -7,6 +7,7 @@ from typing import Final
 from tests.proofs.abuse.proof import ABUSE
 from tests.proofs.blocked_loop import BLOCKED_LOOP
 from tests.proofs.budgets import BUDGETS_EXACT
+from tests.proofs.canary import CANARY
 from tests.proofs.cascade_crash import CASCADE_CRASH
 from tests.proofs.chaos.proofs import CHAOS_CRASH
 from tests.proofs.drain import DRAIN
@@ -77,4 +78,5 @@ PROOFS: Final[tuple[Proof, ...]] = (
     PRIVILEGES,
     FUZZ,
     ABUSE,
+    CANARY,
 )

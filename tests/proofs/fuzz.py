@@ -68,7 +68,7 @@ def server(dsn: str, log: Path, **more: str) -> Generator[str]:
         process = subprocess.Popen([sys.executable, *command], env=environment, stderr=told)
     try:
         for _ in range(600):
-            if found := re.search(r"serving at (\S+)", log.read_text()):
+            if found := re.search(r"serving at ([^\s\"]+)", log.read_text()):
                 break
             time.sleep(0.1)
         else:
