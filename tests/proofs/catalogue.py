@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.proofs.abuse.proof import ABUSE
 from tests.proofs.blocked_loop import BLOCKED_LOOP
 from tests.proofs.budgets import BUDGETS_EXACT
+from tests.proofs.canary import CANARY
 from tests.proofs.cascade_crash import CASCADE_CRASH
 from tests.proofs.chaos.proofs import CHAOS_CRASH
 from tests.proofs.drain import DRAIN
@@ -75,4 +77,6 @@ PROOFS: Final[tuple[Proof, ...]] = (
     ISOLATION,
     PRIVILEGES,
     FUZZ,
+    ABUSE,
+    CANARY,
 )

@@ -53,7 +53,7 @@ Known = dict[str, list[Any]]
 
 
 @contextlib.contextmanager
-def server(dsn: str, log: Path) -> Generator[str]:
+def server(dsn: str, log: Path, **more: str) -> Generator[str]:
     """The address of a server process without sweeps, with callbacks; it logs to this file."""
     command = ("-m", "flowfabric.cli", "server", "--listen", "127.0.0.1:0", "--no-sweeps")
     environment = {
@@ -62,12 +62,13 @@ def server(dsn: str, log: Path) -> Generator[str]:
         "FF_API_TOKEN": TOKEN,
         "FF_CALLBACKS": "1",
         "FF_LIMITS": "rate=100000,burst=100000",
+        **more,
     }
     with log.open("w") as told:
         process = subprocess.Popen([sys.executable, *command], env=environment, stderr=told)
     try:
         for _ in range(600):
-            if found := re.search(r"serving at (\S+)", log.read_text()):
+            if found := re.search(r"serving at ([^\s\"]+)", log.read_text()):
                 break
             time.sleep(0.1)
         else:

@@ -26,11 +26,14 @@ class Disconnected(Exception):
 
 
 class Sender:
-    """Sends the answer to one request, and knows its status, 0 before it has begun."""
+    """Sends the answer to one request, and knows its status, 0 before it has begun.
+
+    `size` is that of the body before it is compressed, unless it is a stream.
+    """
 
     def __init__(self, scope: AsgiScope, send: Send) -> None:
         self._send, self._at_once = send, scope.get(AT_ONCE)
-        self.status = 0
+        self.status = self.size = 0
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -98,6 +101,8 @@ async def send_answer(
 ) -> None:
     """Send the whole answer, compressed if it is large and the client can read that."""
     found = dict(headers)
+    if isinstance(send, Sender):
+        send.size = len(body)
     if len(body) >= _COMPRESSED_FROM and b"gzip" in accepts:
         body = gzip.compress(body, 5)
         found["content-encoding"] = "gzip"

@@ -290,6 +290,30 @@ OF_THE_SERVER: Final = (
         proofs=("fuzz",),
         tests=("server/test_bad_input.py",),
     ),
+    Mutant(
+        "a token may open any number of streams",
+        ("S12",),
+        (
+            Edit(
+                Place(folder="server"),
+                find="if use.streams >= self.limits.streams:",
+                put="if use.streams < 0:",
+            ),
+        ),
+        proofs=("abuse",),
+    ),
+    Mutant(
+        "the log of the server has the headers of requests",
+        ("S11",),
+        (
+            Edit(
+                Place(folder="server"),
+                find="state.principal.label, state.request_id, )",
+                put="state.request_headers, state.request_id, )",
+            ),
+        ),
+        proofs=("canary",),
+    ),
 )
 
 OF_PROCESSES: Final = (*OF_WORKERS, *OF_CLIENTS, *OF_THE_DATABASE, *OF_SWEEPS, *OF_THE_SERVER)
