@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.async_api import Browser, Page, expect
 
+from flowfabric import Engine
 from flowfabric.states import PublicState, Role
 from tests import given
 from tests.browser.conftest import Heard, Served, context_of, listening
@@ -178,3 +179,20 @@ async def test_a_person_logs_in_and_out_and_all_of_it_works_without_script(
     await expect(page.locator("h1")).to_have_text("Log in")
     await context.close()
     assert heard.complaints == []
+
+
+async def test_on_a_phone_the_filter_is_a_sheet_that_a_button_opens(
+    bare_page: Page, address: str, ff_engine: Engine
+) -> None:
+    await ff_engine.create_execution([given.new(execution_kind="a")])
+    page = bare_page
+    await page.goto(f"{address}/executions")
+    await expect(page.get_by_role("button", name="Filters")).not_to_be_visible()
+    await expect(page.get_by_label("Reason contains")).to_be_visible()
+
+    await page.set_viewport_size({"width": 360, "height": 740})
+    await expect(page.get_by_label("Reason contains")).not_to_be_visible()
+    await page.get_by_role("button", name="Filters").click()
+    await page.get_by_label("Kind").fill("b")
+    await page.get_by_role("button", name="Filter", exact=True).click()
+    await expect(page.get_by_text("Nothing matches.")).to_be_visible()

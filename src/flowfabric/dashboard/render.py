@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
@@ -26,8 +25,6 @@ TEMPLATES: Final = Path(__file__).parent / "templates"
 _PURE: Final = ("icon", "badge", "word")
 """Parts that depend on nothing but their arguments, and stand in every row of a list."""
 _MOST_KEPT: Final = 256
-_BETWEEN: Final = 0.05
-"""Seconds between two templates that are compiled ahead."""
 _visit: Final[ContextVar[Visit]] = ContextVar("flowfabric_visit")
 
 
@@ -120,18 +117,14 @@ _env: Final = _environment()
 
 
 @cache
-def _compile_the_others() -> None:
-    """The templates of other pages are compiled while a person looks at the first page.
+def _compile_ahead() -> None:
+    """The template of a flow is compiled while a person looks at the first page.
 
-    The largest takes as long as everything else of its page together.
+    That takes as long as everything else of its page together. The others take little.
     """
-
-    def compile_all() -> None:
-        for name in _env.list_templates():
-            _env.get_template(name)
-            time.sleep(_BETWEEN)  # requests come first
-
-    threading.Thread(target=compile_all, name="ff-templates", daemon=True).start()
+    threading.Thread(
+        target=_env.get_template, args=("flow.html",), name="ff-templates", daemon=True
+    ).start()
 
 
 def values_of(visit: Visit, page: PageAnswer) -> dict[str, Any]:
@@ -158,7 +151,7 @@ def render_page(visit: Visit, page: PageAnswer, **more: Any) -> bytes:
     try:
         template = _env.get_template(page.template)
         body = template.render({**values_of(visit, page), **more}).encode()
-        _compile_the_others()
+        _compile_ahead()
         return body
     finally:
         _visit.reset(token)
