@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.proofs.abuse.proof import ABUSE
 from tests.proofs.blocked_loop import BLOCKED_LOOP
 from tests.proofs.budgets import BUDGETS_EXACT
 from tests.proofs.canary import CANARY
@@ -14,6 +13,7 @@ from tests.proofs.drain import DRAIN
 from tests.proofs.durable.chaos_steps import CHAOS_STEPS
 from tests.proofs.durable.suspend_wake import SUSPEND_WAKE
 from tests.proofs.durable.tokens import TOKENS
+from tests.proofs.fair_use import FAIR_USE
 from tests.proofs.fuzz import FUZZ
 from tests.proofs.grant_keys.proof import GRANT_KEYS
 from tests.proofs.history.proofs import HISTORY
@@ -77,6 +77,6 @@ PROOFS: Final[tuple[Proof, ...]] = (
     ISOLATION,
     PRIVILEGES,
     FUZZ,
-    ABUSE,
+    FAIR_USE,
     CANARY,
 )

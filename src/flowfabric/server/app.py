@@ -63,8 +63,6 @@ class RequestState:
         self.services, self.request_headers = services, headers
         self.principal: Principal = LOCAL
         self.template = "unknown"
-        self.caller = ""
-        """Whose request it is: the token, or else the address."""
         given = headers.get(b"x-request-id")
         if given is not None and _REQUEST_ID.fullmatch(given):
             self.request_id = given.decode()
@@ -100,24 +98,18 @@ class Application:
             return
         state = RequestState(self.services, dict(scope["headers"]))
         scope["ff"] = state
-        state.caller = (scope.get("client") or ("",))[0]  # unless its token says who it is
-        turns = self.services.turns
-        turns.arrive(state.caller, known=False)
         began, sender = clock(), Sender(scope, send)
         try:
             await self._guarded(state, scope, receive, sender)
         except Disconnected:
             sender.status = 499
         except (FlowFabricError, RequestProblem) as error:
-            if isinstance(error, RequestProblem):
-                await turns.refuse(state.caller)
             await _send_problem(state, error, sender)
         except Exception:
             log.exception("request %s failed", state.request_id)
             error = RequestProblem("internal", f"see the log of the server: {state.request_id}")
             await _send_problem(state, error, sender)
         finally:
-            turns.leave(state.caller, sender.size)
             seconds = clock() - began
             count_request(scope["method"], state.template, sender.status, seconds)
             if log.isEnabledFor(logging.DEBUG):
@@ -158,10 +150,6 @@ class Application:
         if path not in PUBLIC and not path.startswith(_PUBLIC_PREFIXES):
             authenticator = self.services.authenticator
             state.principal = await authenticator.principal(headers.get(b"authorization"))
-            turns = self.services.turns
-            turns.leave(state.caller)
-            state.caller = state.principal.who
-            turns.arrive(state.caller)
         await self._table(scope, receive, send)
 
     async def close(self) -> None:

@@ -26,14 +26,11 @@ class Disconnected(Exception):
 
 
 class Sender:
-    """Sends the answer to one request, and knows its status, 0 before it has begun.
-
-    `size` is that of the body before it is compressed, unless it is a stream.
-    """
+    """Sends the answer to one request, and knows its status, 0 before it has begun."""
 
     def __init__(self, scope: AsgiScope, send: Send) -> None:
         self._send, self._at_once = send, scope.get(AT_ONCE)
-        self.status = self.size = 0
+        self.status = 0
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -101,8 +98,6 @@ async def send_answer(
 ) -> None:
     """Send the whole answer, compressed if it is large and the client can read that."""
     found = dict(headers)
-    if isinstance(send, Sender):
-        send.size = len(body)
     if len(body) >= _COMPRESSED_FROM and b"gzip" in accepts:
         body = gzip.compress(body, 5)
         found["content-encoding"] = "gzip"

@@ -111,10 +111,7 @@ async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) 
             if scope["method"] == "HEAD":  # nothing would end what has no body
                 await send_answer(send, 200, b"", state.headers(sse.HEADERS))
                 return
-            with (
-                meter.stream(who),
-                state.services.turns.apart(state.caller),
-            ):  # before the handler subscribes to anything
+            with meter.stream(who):  # before the handler subscribes to anything
                 events = await route.handler(call, *arguments)
                 await send_head(send, 200, state.headers(sse.HEADERS))
                 await sse.send_events(events, receive, send, state.services.draining)
@@ -124,22 +121,14 @@ async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) 
         plain = route.method == "GET" and route.scope in _READ_BY_ANYBODY
         reason = None if plain else _reason(arguments)
         with _UNAUDITED if plain else acting_for(call.actor, call.request_id, reason=reason):
+            handling = route.handler(call, *arguments)
             if route.waits:
-                with state.services.turns.apart(state.caller):
-                    value = await _unless_gone(route.handler(call, *arguments), receive)
+                value = await _unless_gone(handling, receive)
+            elif route.scope is Scope.READ:
+                value = await _in_time(route.name, handling)
             else:
-                waiting = functools.partial(_unless_gone, receive=receive)
-                async with state.services.turns.turn(state.caller, waiting):
-                    value = await _handled(route, call, arguments)
+                value = await _written(handling)
     await _send(route, call, value, scope, send)
-
-
-async def _handled(route: Route, call: ApiCall, arguments: Sequence[Any]) -> Any:
-    """The answer of a handler that does not wait."""
-    handling = route.handler(call, *arguments)
-    if route.scope is Scope.READ:
-        return await _in_time(route.name, handling)
-    return await _written(handling)
 
 
 def _reason(arguments: Sequence[Any]) -> str | None:

@@ -25,7 +25,6 @@ from flowfabric.server.asgi import cancel_all
 from flowfabric.server.limits import CallbackMeter, Meter, configured_limits
 from flowfabric.server.plain_claims import PlainClaims
 from flowfabric.server.settings import Settings
-from flowfabric.server.turns import Turns
 from flowfabric.states import DerivedFlowState
 
 K = TypeVar("K", bound=Hashable)
@@ -41,7 +40,6 @@ class Services:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine, self.settings = engine, settings
         self.meter = Meter(configured_limits())
-        self.turns = Turns()
         self.authenticator = Authenticator(engine, settings)
         self.callbacks = CallbackMeter()
         self.plain_claims = PlainClaims()

@@ -300,7 +300,7 @@ OF_THE_SERVER: Final = (
                 put="if use.streams < 0:",
             ),
         ),
-        proofs=("abuse",),
+        proofs=("fair_use",),
     ),
     Mutant(
         "the log of the server has the headers of requests",
