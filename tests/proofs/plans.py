@@ -18,6 +18,7 @@ from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.db.vacuum_queue import vacuum_queue
 from flowfabric.engine.budgets import release_lost_races
+from flowfabric.engine.budgets.sample_budget_usage import sample_budget_usage
 from flowfabric.engine.joins import redispatch_lost_completions
 from flowfabric.engine.lifecycle import unblock_budgets
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
@@ -40,9 +41,11 @@ LOOKS: Final = {
     "unblock_budgets": (unblock_budgets.SETS, 15),
     "unblock_held_keys": (BATCHES["unblock_held_keys"], 25),
     "trim_quotas": (BATCHES["trim_quotas"], 10),
+    "sample_budget_usage": (1000, 10),
 }
 """Sweeps that look at those that wait, though nothing is due: at how many in one call, and how many
-buffers each look may touch. Executions, ledgers, sets of budgets, keys that hold back, and keys."""
+buffers each look may touch. Executions, ledgers, sets of budgets, keys that hold back, keys, and
+budgets."""
 NOT_HOT: Final = frozenset(
     {
         "activity",
@@ -58,9 +61,17 @@ NOT_HOT: Final = frozenset(
     }
 )
 """Tables with one row, or a row per lane, per kind, per process, per session or per minute."""
-BY_PAGE: Final = frozenset({("expire_leases", "lease"), ("expire_attempts", "lease")})
+BY_PAGE: Final = frozenset(
+    {
+        ("expire_leases", "lease"),
+        ("expire_attempts", "lease"),
+        ("sample_budget_usage", "budget_policy"),
+        ("sample_budget_usage", "budget_usage"),
+    }
+)
 """There is no index on the instants of leases, which every renewal would have to change. So every
-held lease is looked at; page by page takes a fiftieth of the buffers of its primary key."""
+held lease is looked at; page by page takes a fiftieth of the buffers of its primary key. Nor is
+there one on the usage of budgets, which every report would: once a minute all are looked at."""
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -115,6 +126,7 @@ async def _sweeps(config: DatabaseConfig, size: Size) -> list[Look]:
         armed = await waiting(db, live=size.live)
         await schedules_alive(db, live=size.live)
         spent = await rationed(db, live=size.live)
+        await sample_budget_usage(db, 1_000_000)
         looks = await _looked(db, config, due=False)
         await analyzed(db)
         looks += await _looked(db, config, due=False)
@@ -206,7 +218,7 @@ def _of_sweeps(looks: Sequence[Look], size: Size) -> list[Figure]:
         Figure(
             promise="G20",
             what="hot tables that a sweep reads from end to end, with nothing due or a little; held"
-            " leases apart, which have no index on their instants",
+            " leases and budgets apart, which are looked at page by page",
             reached=", ".join(f"{sweep}: {table}" for sweep, table in sorted(whole)) or "0",
             target="0",
             held=not whole,

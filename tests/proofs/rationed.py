@@ -48,6 +48,8 @@ UPDATE ff.budget_policy SET next_reset_at_ms = 1
  WHERE budget_id IN (SELECT budget_id FROM ff.budget_policy ORDER BY budget_id LIMIT {_FEW});
 UPDATE ff.budget_usage SET current_value = 0
  WHERE budget_id IN (SELECT budget_id FROM ff.budget_policy ORDER BY budget_id DESC LIMIT {_FEW});
+UPDATE ff.budget_usage_history SET begins_at_ms = 0
+ WHERE budget_id IN (SELECT budget_id FROM ff.budget_policy ORDER BY budget_id LIMIT {_FEW});
 UPDATE ff.budget_usage_dedup SET expires_at_ms = 1
  WHERE dedup_key IN (SELECT dedup_key FROM ff.budget_usage_dedup LIMIT {_FEW});
 """

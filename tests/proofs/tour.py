@@ -614,6 +614,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "list_spend": reads("id", lambda e, p: e.list_spend(p.budget)),
     "list_own_spend": reads("id", lambda e, p: e.list_own_spend(p.ended)),
     "list_held_back": reads("id", lambda e, p: e.list_held_back(p.budget)),
+    "read_budget_history": reads("id", lambda e, p: e.read_budget_history(p.budget, window=3600)),
     "read_policy": reads("id", lambda e, p: e.read_policy(p.ended)),
     "count_waitpoints_by_kid": reads("all", lambda e, _: e.count_waitpoints_by_kid()),
     "count_matching": reads("namespace", lambda e, p: e.count_matching(_search(p))),

@@ -63,9 +63,7 @@ class Client(Searches):
         self.engine = engine
         self.namespace = check_name(namespace, field="namespace")
         self.identity = user_at_host()
-        self._plain = PlainSubmits(
-            namespace=self.namespace, creator=self.identity, partitions=engine.partitions
-        )
+        self._plain = PlainSubmits(partitions=engine.partitions)
         self._submits = Batcher(
             engine.create_execution,
             first_send=partial(engine.create_execution, fresh=True),
@@ -167,7 +165,9 @@ class Client(Searches):
             debounce=debounce,
         )
         options = of_call(options, call)
-        new = self._plain.new_execution(call, options)
+        new = self._plain.new_execution(
+            call, options, namespace=self.namespace, creator=self.identity
+        )
         if new.quota_policy_id is not None:
             await self.limits.store([call])
         if options.is_alone:

@@ -22,30 +22,35 @@ class PlainSubmits:
     every execution anew, because each has a trace context of its own.
     """
 
-    def __init__(self, *, namespace: str, creator: str, partitions: int) -> None:
-        self._namespace, self._creator, self._partitions = namespace, creator, partitions
-        self._first: dict[Task[..., Any], NewExecution] = {}
+    def __init__(self, *, partitions: int) -> None:
+        self._partitions = partitions
+        self._first: dict[tuple[Task[..., Any], str, str], NewExecution] = {}
 
-    def new_execution(self, call: Call[Any], options: Options) -> NewExecution:
+    def new_execution(
+        self, call: Call[Any], options: Options, *, namespace: str, creator: str
+    ) -> NewExecution:
         """The execution to create for the call, plain or not; raises `ValidationError`."""
         task = call.task
         if options != _PLAIN or task.limit is not None or tracer() is not None:
-            return self._made(call, options)
-        first = self._first.get(task)
+            return self._made(call, options, namespace, creator)
+        key = (task, namespace, creator)
+        first = self._first.get(key)
         if first is None:
             if len(self._first) >= _REMEMBERED:
                 self._first.clear()
-            first = self._first[task] = self._made(call, options)
+            first = self._first[key] = self._made(call, options, namespace, creator)
             return first
         uuid = new_uuid()
         return first.like(ExecutionId(uuid_partition(uuid, self._partitions), uuid), call.payload)
 
-    def _made(self, call: Call[Any], options: Options) -> NewExecution:
+    def _made(
+        self, call: Call[Any], options: Options, namespace: str, creator: str
+    ) -> NewExecution:
         [made] = new_executions(
             [call],
             [options],
-            namespace=self._namespace,
-            creator=self._creator,
+            namespace=namespace,
+            creator=creator,
             partitions=self._partitions,
         )
         return made

@@ -45,7 +45,7 @@ async def test_a_worker_that_covers_the_requirements_lets_it_go(
 
     assert await given.standing(db, execution_id) == WAITS
     assert (await given.row(db, execution_id))["last_mutation_at_ms"] == await clock.now_ms()
-    assert await actions(db) == []
+    assert [each.event_type for each in await actions(db)] == ["blocked"]
 
 
 async def test_without_a_worker_it_stays(db: Connection) -> None:

@@ -133,6 +133,8 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "roll_up_activity": _nothing,
     "run_bulk_actions": _nothing,
     "compact_activity": _nothing,
+    "sample_budget_usage": _nothing,
+    "compact_budget_usage": _nothing,
 }
 """What each moves. No run is long enough for those that move nothing to find anything, no worker of
 the model holds a lock whose loss `recover_dead_workers` could see, and the model has no schedules,

@@ -479,7 +479,9 @@ async def test_a_body_whose_lease_was_lost_is_stopped_and_the_handler_told(lab: 
         await lab.engine.revoke_lease(handle.execution_id, reason="frozen")
         assert await handle.result(20) == "worked"
 
-    assert lab.did == ["work", "stopped", "told", "work"]
+    # The next attempt may run before the handler of the lost one is told.
+    assert sorted(lab.did) == ["stopped", "told", "work", "work"]
+    assert lab.did.index("stopped") < lab.did.index("told")
     assert await lab.journal(handle) == ["work#0 done"]
 
 

@@ -24,6 +24,7 @@ from flowfabric.dashboard.graph.words import text
 
 _WIDE: Final = 96
 _HIGH: Final = 24
+_DOT: Final = "m-1.5 0a1.5 1.5 0 1 0 3 0a1.5 1.5 0 1 0-3 0"
 
 
 def lines(
@@ -75,7 +76,7 @@ def sparkline(caption: str, look: str, values: Sequence[float | None]) -> str:
 
 
 def _path(points: Sequence[tuple[float, float] | None]) -> str:
-    """Lines between neighbouring points; one alone is a short dash."""
+    """Lines between neighbouring points; one alone is a dot."""
     parts: list[str] = []
     for place, point in enumerate(points):
         if point is None:
@@ -84,5 +85,5 @@ def _path(points: Sequence[tuple[float, float] | None]) -> str:
         alone = starts and (place + 1 == len(points) or points[place + 1] is None)
         parts.append(f"{'M' if starts else 'L'}{point[0]:.1f} {point[1]:.1f}")
         if alone:
-            parts.append("h1.5")
+            parts.append(_DOT)
     return "".join(parts)
