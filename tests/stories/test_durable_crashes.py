@@ -261,7 +261,7 @@ def process_state(pid: int) -> str:
     """As the kernel calls it; a process that its parent has looked at has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # looked at before, or while it is read
         return "Z"
 
 
