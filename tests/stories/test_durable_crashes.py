@@ -28,7 +28,8 @@ from tests.stories.mortal import PLACES, SLEEP, lane
 from tests.stories.processes import workers
 from tests.worker.facts import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+# Two dozen processes, which have bounded times: nothing else runs beside them.
+pytestmark = [pytest.mark.timing, pytest.mark.slow, pytest.mark.timeout(240)]
 
 WITHIN = 100
 """Seconds in which two dozen processes start and come to their places, on a busy machine."""
