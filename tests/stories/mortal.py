@@ -37,8 +37,6 @@ class Life:
     """Where this process dies, if it does; what its handlers have done is in a file."""
 
     place: str | None = None
-    mended = False
-    thawed = False
     diary: int
 
     def note(self, ctx: Ctx, *words: object) -> None:
@@ -58,10 +56,8 @@ def die() -> None:
 
 
 def freeze() -> None:
-    """Stand still until somebody goes on with this process; only the first time."""
-    if not life.thawed:
-        life.thawed = True
-        os.kill(os.getpid(), signal.SIGSTOP)
+    """Stand still until somebody goes on with this process."""
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @app.task("paid", max_reclaims=LOSSES)
@@ -71,8 +67,7 @@ async def paid(ctx: Ctx) -> str:
     async def pay() -> str:
         life.note(ctx, "ran", ctx.effect_key)
         life.dies_in("in a body")
-        if life.place == "frozen":
-            freeze()
+        await asyncio.sleep(0.2 if life.place == "frozen" else 0)
         return "paid"
 
     life.dies_in("before a body")
@@ -156,24 +151,6 @@ async def endless(ctx: Ctx, turn: int = 0) -> int:
     if turn == 0:
         await ctx.restart(1)
     return turn
-
-
-@app.task("shipped", max_reclaims=LOSSES)
-async def shipped(ctx: Ctx) -> str:
-    """Two steps; the second fails for good unless the process was told that all is mended."""
-
-    async def pack() -> str:
-        life.note(ctx, "ran", "pack")
-        return "packed"
-
-    async def ship() -> str:
-        life.note(ctx, "ran", "ship")
-        if not life.mended:
-            raise Fail("no ship", retryable=False)
-        return "shipped"
-
-    await ctx.step("pack", pack)
-    return await ctx.step("ship", ship)
 
 
 @app.task("undo", max_reclaims=LOSSES)
@@ -299,22 +276,20 @@ def fork(place: str, dsn: str, settings: dict[str, Any]) -> int:
 
 
 def main() -> None:
-    """Be the survivor, or fork a worker for every place and tell their pids, and how they ended.
+    """Be the survivor, or fork a worker for every place and tell their pids.
 
     DSN and settings are the arguments; the file of lines and what to be are settings.
     """
     dsn, settings = sys.argv[1], msgspec.json.decode(sys.argv[2], type=dict[str, Any])
     life.diary = os.open(settings.pop("diary"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    life.mended = settings.pop("mended", False)
     if not settings.pop("forks"):
         work(dsn, {**settings, "lanes": ["default", *map(lane, PLACES)]})
         return
     pids = {place: fork(place, dsn, settings) for place in PLACES}
     sys.stdout.write(msgspec.json.encode(pids).decode() + "\n")
     sys.stdout.flush()
-    ends = {place: os.waitpid(pid, 0)[1] for place, pid in pids.items()}
-    killed = [place for place, status in ends.items() if os.WIFSIGNALED(status)]
-    sys.stdout.write(msgspec.json.encode(killed).decode() + "\n")
+    for pid in pids.values():
+        os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
