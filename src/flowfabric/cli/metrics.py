@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from flowfabric.cli.extras import require
 from flowfabric.config import DatabaseConfig
-from flowfabric.errors import ConfigError
 
 if TYPE_CHECKING:
     from flowfabric.metrics.shared import SharedCounters
@@ -110,8 +110,4 @@ def _answering(settings: MetricsSettings, shared: SharedCounters | None) -> Gene
 
 
 def _check_installed() -> None:
-    try:
-        import prometheus_client  # pyright: ignore[reportUnusedImport]  # noqa: F401
-    except ImportError:
-        why = "needs prometheus-client: pip install 'flowfabric[metrics]'"
-        raise ConfigError("metrics", "--metrics-port", why) from None
+    require(("prometheus_client",), field="metrics", value="--metrics-port", extra="metrics")

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flowfabric.cli.connection import resolve, run
+from flowfabric.cli.extras import require
 from flowfabric.cli.logs import LogLevel, log_to_terminal
 from flowfabric.cli.output import DatabaseUrl
 from flowfabric.cli.supervisor import supervise
 from flowfabric.cli.worker import one_process
 from flowfabric.config import DatabaseConfig, behind_pooler
-from flowfabric.errors import ConfigError
 
 if TYPE_CHECKING:
     from flowfabric.server.settings import Settings
@@ -127,10 +127,5 @@ async def _serve(
 
 def check_installed() -> None:
     """Raise `ConfigError` unless the extra of the server is installed."""
-    try:
-        import jinja2  # pyright: ignore[reportUnusedImport]  # noqa: F401
-        import starlette  # pyright: ignore[reportUnusedImport]  # noqa: F401
-        import uvicorn  # pyright: ignore[reportUnusedImport]  # noqa: F401
-    except ImportError:
-        why = "needs Starlette, uvicorn and Jinja2: pip install 'flowfabric[server]'"
-        raise ConfigError("server", "ff server", why) from None
+    modules = ("jinja2", "starlette", "uvicorn")
+    require(modules, field="server", value="ff server", extra="server")
