@@ -97,3 +97,6 @@ async def _create(options: argparse.Namespace) -> None:
     async with connected(options.dsn) as engine:
         for first in range(0, options.n, CREATED):
             await engine.create_schedules(definitions[first : first + CREATED])
+    conn = await asyncpg.connect(options.dsn)
+    await conn.execute("ANALYZE ff.schedule")
+    await conn.close()

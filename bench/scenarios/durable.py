@@ -122,6 +122,7 @@ DURABLE: Final = (
         quick_options=("--seconds", "8"),
         systems=OURS_ALONE,
         timeout=60,
+        without_autovacuum=True,
     ),
     Scenario(
         key="D10",
