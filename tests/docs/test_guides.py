@@ -312,6 +312,7 @@ async def test_the_tests_of_the_testing_page_pass(reader: Reader) -> None:
     mailer = opened(reader, "docs/guides/testing.md", "mailer")
 
     assert "2 passed" in await reader.shell("testing")
+    assert "2 passed" in await reader.shell("durable-tests")
     assert "1 passed" in await reader.shell("fakes")
     await reader.python("plain-call", send=mailer.send, SimpleNamespace=SimpleNamespace)
 

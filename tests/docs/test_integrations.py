@@ -256,6 +256,8 @@ async def test_the_wheel_that_the_image_installs_is_built(
     [
         ("from-celery", "ordering", "receipt: charged 4200 for o-1"),
         ("from-dbos", "fulfilment", "charged 4200 for o-1, shipped o-1"),
+        ("from-hatchet", "billing", "charged 4200 for o-1, shipped"),
+        ("from-temporal", "packing", "charged 4200 for o-1, packed on shelf 7"),
     ],
 )
 async def test_the_code_after_the_move_runs(
@@ -272,7 +274,7 @@ async def test_the_code_after_the_move_runs(
         assert await asyncio.to_thread(placed) == told
 
 
-@pytest.mark.parametrize("page", ["from-celery", "from-dbos"])
+@pytest.mark.parametrize("page", ["from-celery", "from-dbos", "from-hatchet", "from-temporal"])
 def test_the_code_before_the_move_is_python(page: str) -> None:
     [before] = [each for each in blocks(f"docs/guides/{page}.md") if each.role == "before"]
 
