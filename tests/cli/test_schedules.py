@@ -100,6 +100,22 @@ async def test_a_schedule_is_created_triggered_backfilled_and_deleted(
     assert await db.fetchval("SELECT count(*) FROM ff.schedule") == 0
 
 
+async def test_the_name_of_a_schedule_is_said_as_it_is(ff: Inside, clock: Clock) -> None:
+    await clock.set(BEGIN)
+    said = [
+        (await ff("schedules", *command)).out
+        for command in (
+            ("create", "a [b]", "mail", "--every", "1h"),
+            ("pause", "a [b]"),
+            ("resume", "a [b]"),
+            ("update", "a [b]", "--every", "2h"),
+            ("delete", "a [b]", "--yes"),
+        )
+    ]
+
+    assert all(each.startswith("schedule a [b] ") for each in said), said
+
+
 async def test_what_is_given_of_a_schedule_is_changed_and_the_rest_stays(
     ff: Inside, clock: Clock, db: Connection
 ) -> None:

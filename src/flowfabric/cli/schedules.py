@@ -305,7 +305,7 @@ def create(
     made = ask(
         database_url, lambda engine: engine.create_schedule(definition, actor=user_at_host())
     )
-    say(made, f"schedule {escape(name)} fires next at {_utc(made.next_fire_at)}", as_json)
+    say(made, f"schedule {name} fires next at {_utc(made.next_fire_at)}", as_json)
 
 
 @app.command()
@@ -320,7 +320,7 @@ def delete(
     """Delete a schedule and its history; its executions stay."""
     confirmed(f"Delete schedule {name!r}?", yes=yes)
     ask(database_url, lambda engine: engine.delete_schedule(name, **change(namespace, reason)))
-    say({"name": name, "deleted": True}, f"schedule {escape(name)} is deleted", as_json)
+    say({"name": name, "deleted": True}, f"schedule {name} is deleted", as_json)
 
 
 def json_bytes(payload: str) -> bytes:
