@@ -40,6 +40,7 @@ async def test_schedules_are_listed_with_what_they_do(
     assert "0 * * * * (UTC)" in first
     assert "paused by" in second
     assert "repairs [1]" in second
+    assert second.split()[-2:] == ["job", "0"], "a paused one has no next instant"
     page = (await ff("schedules", "list", "--state", "active", "--json")).json
     assert [each["name"] for each in page["schedules"]] == ["hourly"]
     assert page["schedules"][0]["fired"] == 1

@@ -154,6 +154,9 @@ def _list(
         state=_state,
         spec=lambda each: escape(str(each.definition.spec)),
         execution_kind=lambda each: escape(each.definition.execution_kind),
+        next_fire_at=lambda each: (
+            ago(each.next_fire_at) if each.state is ScheduleState.ACTIVE else ""
+        ),
         skipped=lambda each: str(each.skipped or ""),
         missed=lambda each: str(each.missed or ""),
     )
