@@ -88,8 +88,9 @@ async def test_keys_of_a_limit_are_not_mixed(ff_dsn: str) -> None:
         calls.append(set(items))
 
     async with await Client.connect(ff_dsn) as client:
-        await client.submit_many(index.many("abababab"))
+        handles = await client.submit_many(index.many("abababab"))
         await app.worker(dsn=ff_dsn).run_until_idle()
+        assert [await each.state() for each in handles] == [PublicState.COMPLETED] * 8
 
     assert all(len(each) == 1 for each in calls)
     assert {"a"} in calls

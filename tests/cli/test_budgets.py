@@ -32,7 +32,7 @@ async def test_a_budget_is_created_and_shown_with_its_use(ff: Inside, db: Connec
     assert second.split()[:4] == ["tokens", "900", "of", "1,000"]
     assert "██████████████████░░ 90%" in second
     assert "agent: strict, spent" in shown
-    assert "800" in shown
+    assert " 800" in shown
     assert (read["usage"], read["budget_id"]) == (
         {"calls": 5, "tokens": 900},
         str(budget_id("agent")),
@@ -63,6 +63,7 @@ async def test_what_cannot_be_is_said_in_one_line(ff: Inside) -> None:
         (("create", "x", "--hard", "t=1", "--hard", "t=2"), "twice"),
         (("create", "x", "--hard", f"t={2**63}"), "2^63-1"),
         (("limits", "x", "--every", "soon"), "--every"),
+        (("limits", "x"), "name what changes, as --hard"),
         (("list", "--cursor", "x"), "cursor"),
     ):
         said = await ff("budgets", *arguments)

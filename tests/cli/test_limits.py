@@ -8,13 +8,15 @@ from tests.engine.quotas import limited
 
 
 async def test_limits_are_set_listed_shown_and_deleted(ff: Inside, db: Connection) -> None:
-    assert "No limits yet" in (await ff("limits", "list")).out
+    for bare in (("limits",), ("limits", "list")):
+        assert "No limits yet" in (await ff(*bare)).out
     made = await ff("limits", "set", "per-customer", "--concurrency", "2", "--rate", "10/1m")
     assert made.out == "per-customer: 2 at once, 10 per 1m\n"
     await limited.created(db, *"aaab")
     await limited.claimed(db)
 
     [listed] = (await ff("limits", "list", "--json")).json["limits"]
+    assert (await ff("limits", "--json")).json["limits"] == [listed]
     assert (listed["name"], listed["limits"]["max_concurrent"]) == ("per-customer", 2)
     shown = (await ff("limits", "show", "per-customer", "--json")).json
     keys = {each["limit_key"]: (each["held_slots"], each["held_back"]) for each in shown["keys"]}
@@ -26,6 +28,9 @@ async def test_limits_are_set_listed_shown_and_deleted(ff: Inside, db: Connectio
     gone = await ff("limits", "delete", "per-customer", "--yes")
     assert (gone.code, gone.out) == (0, "deleted per-customer\n")
     assert (await ff("limits", "show", "per-customer")).code == 1
+    odd = await ff("limits", "set", "per [b]", "--concurrency", "2")
+    assert odd.out == "per [b]: 2 at once\n"
+    assert "per [b]: 2 at once" in (await ff("limits", "show", "per [b]")).out
 
 
 @pytest.mark.parametrize(

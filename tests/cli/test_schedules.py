@@ -40,6 +40,7 @@ async def test_schedules_are_listed_with_what_they_do(
     assert "0 * * * * (UTC)" in first
     assert "paused by" in second
     assert "repairs [1]" in second
+    assert second.split()[-2:] == ["job", "0"], "a paused one has no next instant"
     page = (await ff("schedules", "list", "--state", "active", "--json")).json
     assert [each["name"] for each in page["schedules"]] == ["hourly"]
     assert page["schedules"][0]["fired"] == 1
@@ -98,6 +99,22 @@ async def test_a_schedule_is_created_triggered_backfilled_and_deleted(
     deleted = await ff("schedules", "delete", "digest", "--yes")
     assert deleted.out == "schedule digest is deleted\n"
     assert await db.fetchval("SELECT count(*) FROM ff.schedule") == 0
+
+
+async def test_the_name_of_a_schedule_is_said_as_it_is(ff: Inside, clock: Clock) -> None:
+    await clock.set(BEGIN)
+    said = [
+        (await ff("schedules", *command)).out
+        for command in (
+            ("create", "a [b]", "mail", "--every", "1h"),
+            ("pause", "a [b]"),
+            ("resume", "a [b]"),
+            ("update", "a [b]", "--every", "2h"),
+            ("delete", "a [b]", "--yes"),
+        )
+    ]
+
+    assert all(each.startswith("schedule a [b] ") for each in said), said
 
 
 async def test_what_is_given_of_a_schedule_is_changed_and_the_rest_stays(

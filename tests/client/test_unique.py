@@ -104,6 +104,31 @@ async def test_submits_that_follow_soon_become_one_execution(ff_dsn: str, ff_clo
         assert (await client.submit(job.call("z"), debounce=Debounce("k"))).created
 
 
+async def test_a_submit_does_not_change_an_execution_that_has_started(
+    ff_dsn: str, ff_clock: Clock
+) -> None:
+    begun = App()
+
+    @begun.task("nap")
+    async def nap(ctx: Ctx, name: str) -> str:
+        await ctx.sleep(3600)
+        return name
+
+    settled = Debounce("k", wait=5)
+    async with await Client.connect(ff_dsn) as client:
+        first = await client.submit(nap.call("a"), debounce=settled)
+        await ff_clock.advance(5)
+        await begun.worker(dsn=ff_dsn).run_until_idle()
+        assert await first.state() is PublicState.DELAYED, "it sleeps"
+
+        second = await client.submit(nap.call("b"), debounce=settled)
+        assert second.execution_id != first.execution_id
+        for _ in range(2):
+            await ff_clock.advance(3600)
+            await begun.worker(dsn=ff_dsn).run_until_idle()
+        assert [await first.result(5), await second.result(5)] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -50,6 +50,7 @@ NOT_HOT: Final = frozenset(
     {
         "activity",
         "activity_place",
+        "budget_usage_place",
         "bulk_action",
         "bulk_batch",
         "lane_registry",

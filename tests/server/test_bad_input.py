@@ -283,3 +283,70 @@ async def test_a_bad_schedule_is_refused_by_its_field(http: Caller, ff_engine: E
     assert (await http.post("/v1/schedules", json={**schedule, "spec": good})).status_code == 201
     changed = await http.patch("/v1/schedules/s", json={"spec": NEVER})
     assert (changed.status_code, "cron '0 0 30 2 *'" in changed.text) == (422, True)
+
+
+async def test_a_bad_place_in_a_stream_is_refused_by_its_field_and_value(http: Caller) -> None:
+    x = (await http.post("/v1/executions", json=submit())).headers["location"]
+    for field, value in (
+        ("from", "-"),
+        ("to", "9-9-9"),
+        ("after", "start"),
+        ("after", "end"),
+        ("limit", "0"),
+        ("limit", "1001"),
+        ("wait", "31"),
+        ("visibility", "some"),
+    ):
+        after = "&after=0-0" if field == "wait" else ""
+        answer = await http.get(f"{x}/attempts/0/frames?{field}={value}{after}")
+        [error] = answer.json()["errors"]
+        assert (answer.status_code, error["field"]) == (422, field)
+        assert value in error["detail"], error
+    nothing_to_wait_for = await http.get(f"{x}/attempts/0/frames?wait=5")
+    assert nothing_to_wait_for.status_code == 422
+    assert "wait: needs after" in nothing_to_wait_for.json()["detail"]
+
+
+async def test_a_bad_budget_or_limit_is_refused_by_its_field_and_nothing_is_written(
+    http: Caller,
+) -> None:
+    big = 2**63
+    for body, field, value in (
+        ({"hard_limits": {"a": -1}}, "hard_limits['a']", "-1"),
+        ({"hard_limits": {"a": big}}, "hard_limits['a']", str(big)),
+        ({"hard_limits": {"a": 1.5}}, "hard_limits[...]", "float"),
+        ({"soft_limits": {"a": True}}, "soft_limits[...]", "bool"),
+        ({"hard_limits": {"": 1}}, "dimensions", "''"),
+        ({"enforcement_mode": "lax"}, "enforcement_mode", "'lax'"),
+        ({"reset_interval": -1}, "reset_interval", "-1"),
+    ):
+        await _refused(http, "/v1/budgets", {"budget_id": "b", **body}, field, value)
+    for report, field, value in (
+        ({"dimensions": ["a"], "deltas": [1, 2]}, "deltas", "2"),
+        ({"dimensions": ["a", "a"], "deltas": [1, 2]}, "dimensions", "twice"),
+        ({"dimensions": ["a"], "deltas": [-1]}, "deltas", "-1"),
+        ({"dimensions": ["a"], "deltas": [big]}, "deltas", str(big)),
+    ):
+        await _refused(http, "/v1/budgets/b/report", report, field, value)
+    for limits, field, value in (
+        ({"max_requests_per_window": 5}, "max_requests_per_window", "5 needs a window"),
+        ({"max_concurrent": -1}, "max_concurrent", "-1"),
+        ({"max_concurrent": 1.5}, "limits.max_concurrent", "float"),
+        ({"max_concurrent": "2"}, "limits.max_concurrent", "str"),
+        ({"max_concurrent": 10**12}, "max_concurrent", "1000000000000"),
+    ):
+        await _refused(http, "/v1/quotas", {"name": "q", "limits": limits}, field, value)
+    key = {**submit(), "limit": {"name": "q"}, "limit_key": 5}
+    await _refused(http, "/v1/executions", key, "limit_key", "int")
+
+    for path in ("/v1/budgets", "/v1/quotas", "/v1/executions"):
+        assert (await http.get(path)).json()["items"] == []
+    assert (await http.get("/v1/budgets/b")).status_code == 404
+
+
+async def _refused(http: Caller, path: str, body: Any, field: str, value: str) -> None:
+    answer = await http.post(path, json=body)
+    assert answer.status_code in (400, 422), (body, answer.text)
+    [error] = answer.json()["errors"]
+    assert field in error["field"], (body, error)
+    assert value in error["detail"], (body, error)

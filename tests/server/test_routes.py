@@ -773,6 +773,7 @@ async def test_budgets_and_limits_are_kept(story: Story) -> None:
     warns = {"budget_id": "calls", "soft_limits": {"calls": 5}, "on_soft_limit": "page"}
     await story.post("/v1/budgets", warns, 201)
     found = await story.get("/v1/budgets/calls")
+    assert found["scope_id"] == "calls"
     assert (found["soft_limits"], found["on_soft_limit"]) == ({"calls": 5}, "page")
     limit = {"name": "bank", "limits": {"max_concurrent": 2}}
     assert (await story.post("/v1/quotas", limit, 201))["created"]

@@ -61,6 +61,7 @@ OWNER = {
     "ff.budget_usage_dedup": "budgets",
     "ff.budget_usage_by_exec": "budgets",
     "ff.budget_usage_history": "budgets",
+    "ff.budget_usage_place": "budgets",
     "ff.quota_policy": "quotas",
     "ff.quota_key": "quotas",
     "ff.quota_window": "quotas",

@@ -112,7 +112,8 @@ def show(budget: BudgetName, database_url: DatabaseUrl = None, as_json: AsJson =
     shown = table("dimension", "used", "", "soft limit")
     for dimension in _dimensions(found):
         bar, used = _use(found, dimension)
-        shown.add_row(escape(dimension), used, bar, str(found.soft_limits.get(dimension) or ""))
+        soft = found.soft_limits.get(dimension)
+        shown.add_row(escape(dimension), used, bar, f"{soft:,}" if soft else "")
     console.print(shown)
     console.print(f"  breaches: {found.breach_count} hard, {found.soft_breach_count} soft")
     if found.last_breach_at is not None:
@@ -170,6 +171,8 @@ def limits(
 ) -> None:
     """Change limits; what is not named stays. Work that has room now can run at once."""
     hard_limits, soft_limits = _amounts("--hard", hard), _amounts("--soft", soft)
+    if not (hard_limits or soft_limits) and every is None and mode is None:
+        raise invalid_input("options", None, "are missing: name what changes, as --hard")
     answer = ask(
         database_url,
         lambda engine: engine.update_budget_limits(

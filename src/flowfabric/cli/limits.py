@@ -16,6 +16,7 @@ from flowfabric.cli.output import (
     console,
     escape,
     listing,
+    options_follow,
     print_json,
     say,
 )
@@ -26,13 +27,21 @@ from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.limits import QuotaLimits, Rate, quota_limits
 
-app = typer.Typer(
-    help="Limits per key: how many executions run at once, and how fast they start.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Limits per key: how many executions run at once, and how fast they start.")
 
 Name = Annotated[str, typer.Argument(help="The name of the limit.")]
 Namespace = Annotated[str, typer.Option(help="The namespace of the limit.")]
+
+
+@app.callback(invoke_without_command=True)
+def limits(
+    context: typer.Context, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """List limits."""
+    if context.invoked_subcommand is not None:
+        options_follow(context, as_json, database_url)
+        return
+    _list(database_url, None, "default", as_json)
 
 
 @app.command("list")
@@ -43,6 +52,10 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the limits of a namespace."""
+    _list(database_url, limit, namespace, as_json)
+
+
+def _list(database_url: str | None, limit: int | None, namespace: str, as_json: bool) -> None:
     policies = ask(database_url, lambda engine: engine.list_quota_policies(namespace=namespace))
     found = policies[:limit]
     if as_json:
@@ -99,16 +112,16 @@ def set_(
     as_json: AsJson = False,
 ) -> None:
     """Create a limit or change its numbers; what is left out is not limited any more."""
-    limits = quota_limits(concurrency=concurrency, rate=None if rate is None else _rate(rate))
+    wanted = quota_limits(concurrency=concurrency, rate=None if rate is None else _rate(rate))
 
     async def change(engine: Engine) -> QuotaPolicy:
-        await engine.create_quota_policy(name, limits, namespace=namespace, actor=user_at_host())
+        await engine.create_quota_policy(name, wanted, namespace=namespace, actor=user_at_host())
         return await engine.update_quota_policy(
-            name, limits, namespace=namespace, actor=user_at_host()
+            name, wanted, namespace=namespace, actor=user_at_host()
         )
 
     changed = ask(database_url, change)
-    say(changed, f"{escape(name)}: {_said(changed.limits)}", as_json)
+    say(changed, f"{name}: {_said(changed.limits)}", as_json)
 
 
 @app.command()
@@ -125,7 +138,7 @@ def delete(
         database_url,
         lambda engine: engine.delete_quota_policy(name, namespace=namespace, actor=user_at_host()),
     )
-    say({"deleted": name}, f"deleted {escape(name)}", as_json)
+    say({"deleted": name}, f"deleted {name}", as_json)
 
 
 def _rate(text: str) -> Rate:

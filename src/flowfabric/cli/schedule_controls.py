@@ -118,7 +118,7 @@ def update(
 
     changed = ask(database_url, updated)
     paused = "paused" if changed.state is ScheduleState.PAUSED else _next(changed)
-    say(changed, f"schedule {escape(name)} is {paused}", as_json)
+    say(changed, f"schedule {name} is {paused}", as_json)
 
 
 @app.command()
@@ -133,7 +133,7 @@ def pause(
     paused = ask(
         database_url, lambda engine: engine.pause_schedule(name, **change(namespace, reason))
     )
-    say(paused, f"schedule {escape(name)} is paused", as_json)
+    say(paused, f"schedule {name} is paused", as_json)
 
 
 @app.command()
@@ -152,7 +152,7 @@ def resume(
         database_url,
         lambda engine: engine.resume_schedule(name, catch_up=catch_up, **change(namespace, reason)),
     )
-    say(resumed, f"schedule {escape(name)} is {_next(resumed)}", as_json)
+    say(resumed, f"schedule {name} is {_next(resumed)}", as_json)
 
 
 @app.command()
@@ -173,7 +173,7 @@ def trigger(
     )
     said = f"triggered {done.execution_id}"
     if done.outcome is ScheduleOutcome.SKIPPED:
-        said = f"skipped: {escape(done.reason or '')}; fire all the same with --force"
+        said = f"skipped: {done.reason or ''}; fire all the same with --force"
     say(done, said, as_json)
 
 

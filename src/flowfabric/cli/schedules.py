@@ -154,6 +154,9 @@ def _list(
         state=_state,
         spec=lambda each: escape(str(each.definition.spec)),
         execution_kind=lambda each: escape(each.definition.execution_kind),
+        next_fire_at=lambda each: (
+            ago(each.next_fire_at) if each.state is ScheduleState.ACTIVE else ""
+        ),
         skipped=lambda each: str(each.skipped or ""),
         missed=lambda each: str(each.missed or ""),
     )
@@ -305,7 +308,7 @@ def create(
     made = ask(
         database_url, lambda engine: engine.create_schedule(definition, actor=user_at_host())
     )
-    say(made, f"schedule {escape(name)} fires next at {_utc(made.next_fire_at)}", as_json)
+    say(made, f"schedule {name} fires next at {_utc(made.next_fire_at)}", as_json)
 
 
 @app.command()
@@ -320,7 +323,7 @@ def delete(
     """Delete a schedule and its history; its executions stay."""
     confirmed(f"Delete schedule {name!r}?", yes=yes)
     ask(database_url, lambda engine: engine.delete_schedule(name, **change(namespace, reason)))
-    say({"name": name, "deleted": True}, f"schedule {escape(name)} is deleted", as_json)
+    say({"name": name, "deleted": True}, f"schedule {name} is deleted", as_json)
 
 
 def json_bytes(payload: str) -> bytes:

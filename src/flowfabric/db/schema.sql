@@ -213,6 +213,14 @@ COMMENT ON COLUMN ff.budget_usage_history.step_ms IS 'A minute or an hour.';
 COMMENT ON COLUMN ff.budget_usage_history.used IS 'The usage when it was looked at last.';
 COMMENT ON COLUMN ff.budget_usage_history.peak IS 'The highest usage that was seen.';
 
+CREATE TABLE ff.budget_usage_place (
+    singleton boolean DEFAULT true NOT NULL,
+    noted_up_to_ms bigint NOT NULL,
+    CONSTRAINT budget_usage_place_pkey PRIMARY KEY (singleton),
+    CONSTRAINT budget_usage_place_singleton CHECK (singleton)
+);
+COMMENT ON TABLE ff.budget_usage_place IS 'Up to which instant the usage of budgets is in budget_usage_history.';
+
 CREATE TABLE ff.bulk_action (
     bulk_id uuid NOT NULL,
     namespace text,
@@ -826,6 +834,7 @@ CREATE TABLE ff.quota_policy (
 );
 CREATE INDEX quota_policy_id ON ff.quota_policy USING btree (quota_policy_id);
 CREATE INDEX quota_policy_name ON ff.quota_policy USING btree (namespace, name);
+CREATE INDEX quota_policy_window ON ff.quota_policy USING btree (window_ms);
 COMMENT ON TABLE ff.quota_policy IS 'One row per limit. Its numbers hold for each key apart, and 0 means that there is no such limit.';
 COMMENT ON COLUMN ff.quota_policy.partition_key IS 'Hash of quota_policy_id modulo num_quota_partitions.';
 COMMENT ON COLUMN ff.quota_policy.quota_policy_id IS 'Computed from namespace and name; of a limit without a name, as its creator gave it.';
@@ -1971,6 +1980,7 @@ BEGIN
               FROM ff.quota_room(keys, now_ms) AS r;
 
             -- What was queued after the calling statement began, it cannot lease, and it must not count as a start.
+            -- A number that no transaction has had yet is one of the server from which the database was restored.
             IF p_takes AND p_seen IS NOT NULL AND array_remove(starts, NULL) <> '{}' THEN
                 found_count := cardinality(found_places);
                 SELECT coalesce(array_agg(r.ctid), '{}'), coalesce(array_agg(r.execution_id), '{}'),
@@ -1978,7 +1988,8 @@ BEGIN
                        coalesce(array_agg(r.created_at_ms), '{}')
                   INTO found_places, found_ids, found_keys, found_priorities, found_instants
                   FROM unnest(found_places) AS found (place) JOIN ff.ready r ON r.ctid = found.place
-                 WHERE pg_visible_in_snapshot(r.queued_by, p_seen);
+                 WHERE pg_visible_in_snapshot(r.queued_by, p_seen)
+                    OR r.queued_by >= pg_snapshot_xmax(pg_current_snapshot());
                 look_again := look_again OR cardinality(found_places) < found_count;
             END IF;
 
@@ -3593,7 +3604,7 @@ BEGIN
                 given_budget_id[i]);
         END IF;
         UPDATE ff.budget_usage u
-           SET current_value = u.current_value + g.delta::bigint, updated_at_ms = now_ms
+           SET current_value = u.current_value + g.delta::bigint, updated_at_ms = ff.now_ms()
           FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
          WHERE (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name);
         IF spends THEN
@@ -3681,7 +3692,7 @@ BEGIN
       ORDER BY u.partition_key, u.budget_id, u.dimensions_key
         FOR UPDATE OF u;
     UPDATE ff.budget_usage u
-       SET current_value = 0, last_reset_at_ms = now_ms, updated_at_ms = now_ms
+       SET current_value = 0, last_reset_at_ms = now_ms, updated_at_ms = ff.now_ms()
       FROM (SELECT ff.budget_partition(id), id FROM unnest(reset_ids) AS id) AS g (partition_key, budget_id)
      WHERE (u.partition_key, u.budget_id) = (g.partition_key, g.budget_id);
     RETURN QUERY

@@ -181,7 +181,7 @@ class ApiCall:
         if wait is None:
             return 0.0
         if not 0 <= wait <= MAX_WAIT:
-            raise invalid("wait", f"must be 0 to {MAX_WAIT:g} seconds")
+            raise invalid("wait", f"{wait:g} must be 0 to {MAX_WAIT:g} seconds")
         return wait
 
     def not_found(self) -> RequestProblem:

@@ -63,7 +63,7 @@ def page_of(member: Any) -> Any:
 def check_limit(limit: int) -> int:
     """The limit, if it is 1 to 1,000; raises a `RequestProblem`."""
     if not 1 <= limit <= MAX_PAGE:
-        raise invalid("limit", f"must be 1 to {MAX_PAGE}")
+        raise invalid("limit", f"{limit} must be 1 to {MAX_PAGE}")
     return limit
 
 

@@ -54,6 +54,19 @@ def totals(found: Activity) -> list[dict[str, int]]:
     return [step.ended for step in found.steps if step.ended]
 
 
+async def test_a_database_that_was_restored_on_another_server_goes_on_counting(
+    db: Connection, clock: Clock
+) -> None:
+    """There the last transaction had a number to which this server has not come yet."""
+    await done(db, clock, waits=2, runs=1)
+    await passed(db)
+    await db.execute("UPDATE ff.activity_place SET next_xid = 4611686018427387904")
+
+    await rolled_up(db)
+
+    assert (await read_activity(db, window=600)).whole.ended == {"success": 1}
+
+
 async def test_what_ended_is_counted_by_minute_and_outcome(db: Connection, clock: Clock) -> None:
     assert not await activity_due(db)
     await done(db, clock, waits=2, runs=1)

@@ -144,6 +144,10 @@ async def test_limits_are_changed_by_dimension(
         ("budget_limits_changed", "ann"),
         ("budget_limits_changed", "operator"),
     ]
+    modes = events[2].details["old_enforcement_mode"], events[2].details["new_enforcement_mode"]
+    assert modes == ("strict", "warn")
+    await engine.update_budget_limits("b", hard_limits={"calls": 5}, enforcement_mode="warn")
+    assert await actions(db) == events, "nothing was changed"
     with pytest.raises(ValidationError, match="hard_limits"):
         await engine.update_budget_limits("b", hard_limits={"calls": True})
     with pytest.raises(NotFound, match="budget none"):
@@ -164,6 +168,8 @@ async def test_a_reset_begins_a_new_period(engine: Engine, ff_clock: Clock) -> N
     assert (status.usage, status.reset_count, status.last_reset_at) == ({"tokens": 0}, 1, now)
     assert (status.breach_count, status.soft_breach_count) == (1, 1)
     assert (status.last_breach_at, status.last_breach_dim) == (None, None)
+    await engine.create_budget("lifetime", **LIMITS)
+    assert (await engine.reset_budget("lifetime")).next_reset_at is None
     with pytest.raises(NotFound, match="budget none"):
         await engine.reset_budget("none")
 

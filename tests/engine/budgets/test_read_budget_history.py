@@ -7,11 +7,24 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine import Engine
 from flowfabric.engine.budgets.compact_budget_usage import compact_budget_usage
-from flowfabric.engine.budgets.sample_budget_usage import sample_budget_usage
+from flowfabric.engine.budgets.sample_budget_usage import LATE_MS, sample_budget_usage
 from flowfabric.errors import ValidationError
 from flowfabric.testing import Clock
+from tests.explained import Explained
 
 HOUR = timedelta(hours=1)
+MANY_BUDGETS = """
+WITH made AS (
+    INSERT INTO ff.budget_policy (partition_key, budget_id, scope_type, scope_id, enforcement_mode,
+                                  policy_json, created_at_ms, updated_at_ms)
+    SELECT ff.budget_partition(id), id, 'x', '', 'strict',
+           '{"hard_limits": {}, "soft_limits": {}}', ff.now_ms(), ff.now_ms()
+      FROM (SELECT gen_random_uuid() FROM generate_series(1, 1000)) AS new (id)
+ RETURNING partition_key, budget_id
+)
+INSERT INTO ff.budget_usage (partition_key, budget_id, dimensions_key, current_value, updated_at_ms)
+SELECT partition_key, budget_id, 'tokens', 7, ff.now_ms() FROM made
+"""
 
 
 async def used(engine: Engine, amount: int) -> None:
@@ -93,6 +106,55 @@ async def test_minutes_become_hours_after_a_day_and_are_deleted_after_thirty(
     assert (await levels(budget, 30 * HOUR))[-28:-24] == [None, 300, 400, 400]
     await clock.advance(30 * 24 * HOUR)
     assert await compact_budget_usage(db, 100) == 2
+
+
+async def test_usage_that_stays_the_same_is_known_also_after_thirty_days(
+    budget: Engine, db: Connection, clock: Clock
+) -> None:
+    for _ in range(2):
+        await used(budget, 100)
+        await sample_budget_usage(db, 100)
+        await clock.advance(HOUR)
+    await clock.advance(31 * 24 * HOUR)
+
+    assert [await compact_budget_usage(db, 100) for _ in range(3)] == [2, 2, 0]
+
+    assert await sample_budget_usage(db, 100) == 0
+    await clock.advance(HOUR)
+    assert await levels(budget, timedelta(minutes=3)) == [200, 200, 200]
+
+
+async def test_what_has_not_changed_for_long_is_not_compared_again(
+    budget: Engine, db: Connection, clock: Clock
+) -> None:
+    """A note reads the pages of usage, and looks no further at what is older than the last one."""
+    await db.execute(MANY_BUDGETS)
+    for wait in (0, LATE_MS / 1000 + 60):
+        await clock.advance(wait)
+        while await sample_budget_usage(db, 500):
+            pass
+    await used(budget, 10)
+    assert await sample_budget_usage(db, 500) == 1, "only what was reported since"
+    pages = await db.fetchval("SELECT pg_relation_size('ff.budget_usage') / 8192")
+
+    for generic in (False, True):
+        await clock.advance(60)
+        await used(budget, 10)
+        explained = Explained(db, generic=generic)
+        assert await sample_budget_usage(explained, 500) == 1  # type: ignore[arg-type]
+        assert explained.costs[0].buffers <= pages + 60
+
+
+async def test_usage_that_was_reported_for_another_instant_is_noted(
+    budget: Engine, db: Connection, clock: Clock
+) -> None:
+    await used(budget, 1)
+    assert await sample_budget_usage(db, 100) == 1
+    now = await clock.now()
+
+    await budget.report_usage_admin("b", ["tokens"], [5], now=now - timedelta(days=3))
+
+    assert await sample_budget_usage(db, 100) == 1
 
 
 async def test_usage_of_a_budget_that_nobody_created_is_not_noted(

@@ -91,6 +91,21 @@ async def test_reports_are_counted_up_to_the_limit_and_refused_beyond(engine: En
     assert status.spent
 
 
+async def test_of_several_dimensions_over_a_limit_the_first_by_name_is_told(
+    engine: Engine,
+) -> None:
+    names = ["b", "a", "B"]
+    await make(engine, dimensions=names, hard_limits=[10] * 3, soft_limits=[1] * 3)
+
+    soft = await report(engine, dict.fromkeys(names, 2))
+    hard = await report(engine, {"b": 9, "a": 9, "B": 1})
+
+    assert soft == SoftBreach(dimension="B", current_usage=2, soft_limit=1)
+    assert hard == HardBreach(dimension="a", current_usage=2, hard_limit=10)
+    status = await engine.get_budget_status("b")
+    assert (status.breach_count, status.soft_breach_count) == (1, 1), "once for a report"
+
+
 async def test_a_budget_that_warns_counts_beyond_its_hard_limit(engine: Engine) -> None:
     await make(engine, enforcement_mode="warn")
 
@@ -289,6 +304,17 @@ async def test_a_release_after_a_reset_takes_nothing_from_the_new_period(engine:
 
     assert (await engine.release_budget("b", one)).released == {"tokens": 3}
     assert await usage(engine) == {"tokens": 30}
+
+
+async def test_a_release_never_leaves_less_than_nothing(engine: Engine, db: Connection) -> None:
+    await make(engine)
+    one = ExecutionId.mint()
+    await engine.record_spend("b", one, {"tokens": 5})
+    await db.execute("UPDATE ff.budget_usage SET current_value = 2")
+
+    await engine.release_budget("b", one)
+
+    assert await db.fetchval("SELECT current_value FROM ff.budget_usage") == 0
 
 
 async def test_a_worker_reports_with_its_lease(

@@ -29,6 +29,7 @@ from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.quotas import limited
+from tests.explained import Explained
 
 
 async def test_admission_counts_starts_and_slots(db: Connection, clock: Clock) -> None:
@@ -50,8 +51,13 @@ async def test_admission_counts_starts_and_slots(db: Connection, clock: Clock) -
     assert (refused.outcome, refused.retry_after) == ("rate_exceeded", 50)
     assert (await check_admission(db, policy, third, limit_key="other")).is_admitted
     assert (await check_admission(db, uuid4(), third)).is_admitted, "no limit, no admission control"
-    await clock.advance(50)
+    for key in ("", "default"):
+        assert not (await check_admission(db, policy, third, limit_key=key)).is_admitted
     await release_admission(db, policy, second)
+    await clock.advance(49.999)
+    late = await check_admission(db, policy, third)
+    assert (late.outcome, late.retry_after) == ("rate_exceeded", 0.001)
+    await clock.advance(0.001)
     assert (await check_admission(db, policy, third)).outcome == "admitted"
 
 
@@ -213,6 +219,36 @@ async def test_what_counts_no_more_is_deleted(db: Connection, clock: Clock) -> N
     await clock.advance(2)
 
     assert await trim_quotas(db, 100) >= 2
+    assert await db.fetchval("SELECT count(*) FROM ff.quota_window") == 0
+
+
+async def test_starts_that_count_for_long_neither_hide_nor_slow_those_that_count_no_more(
+    db: Connection, clock: Clock
+) -> None:
+    await limited.limit(db, rate=5000, window=86_400)
+    short = QuotaLimits(max_requests_per_window=5, window_seconds=1)
+    policy = (await create_quota_policy(db, "short", short)).quota_policy_id
+    await limited.created(db, "a")
+    await given.created(db, quota_policy_id=policy)
+    await limited.ended(db, await limited.claimed(db))
+    await db.execute(
+        "INSERT INTO ff.quota_window (partition_key, quota_key_id, admitted_at_ms)"
+        " SELECT partition_key, quota_key_id, ff.now_ms() - n FROM ff.quota_key,"
+        " generate_series(1, 2000) AS n WHERE quota_policy_id = $1",
+        limited.LIMIT,
+    )
+    await db.execute("ANALYZE ff.quota_window")
+    await clock.advance(3600)
+
+    explained = Explained(db, generic=True)
+    assert await trim_quotas(explained, 100) == 1  # type: ignore[arg-type]
+
+    assert explained.costs[0].buffers <= 100
+    assert await db.fetchval("SELECT count(*) FROM ff.quota_window") == 2001
+    assert await trim_quotas(db, 100) == 1, "the key that nobody uses"
+    await clock.advance(86_400)
+    while await trim_quotas(db, 100):
+        pass
     assert await db.fetchval("SELECT count(*) FROM ff.quota_window") == 0
 
 

@@ -162,6 +162,17 @@ async def test_one_that_was_queued_under_a_savepoint_is_not_counted_before_it_st
     assert await claim == [late]
 
 
+async def test_one_that_was_restored_from_the_dump_of_another_server_starts(db: Connection) -> None:
+    """There its transaction had a number to which this server has not come yet."""
+    await limited.limit(db, rate=1, window=3600)
+    [execution_id] = await limited.created(db, "a")
+    await db.execute("UPDATE ff.ready SET queued_by = '4611686018427387904'")
+
+    assert await limited.claimed_ids(db) == [execution_id]
+    await limited.created(db, "a")
+    assert await limited.claimed_ids(db) == [], "it counts as a start"
+
+
 async def test_others_are_not_hidden_by_what_is_held_back(db: Connection) -> None:
     await limited.limit(db, cap=1)
     for _ in range(30):

@@ -506,6 +506,7 @@ async def test_an_explanation_says_what_is_next_and_what_is_in_the_way(
     explained = await explain_schedule(db, "hourly")
     assert explained.summary == "fires next at 2027-01-05 01:00:00 UTC"
     assert f"{explained.upcoming[0].local:%H:%M %Z}" == "02:00 CET"
+    assert explained.reasons[0].remedy == "but something is in its way"
     assert "no live worker can run kind 'job' on lane 'slow'" in explained.reasons[1].message
 
     await clock.advance(HOUR)

@@ -310,6 +310,18 @@ async def test_an_instant_that_is_a_little_late_is_on_time(db: Connection, clock
     assert (await again(db)).missed == 0
 
 
+@pytest.mark.parametrize(("late_ms", "outcome"), [(60_000, "fired"), (60_001, "missed")])
+async def test_an_instant_is_missed_once_it_is_more_than_a_minute_late(
+    late_ms: int, outcome: str, db: Connection, clock: Clock
+) -> None:
+    await stored(db, clock, catch_up=0)
+    await clock.set(BEGIN + HOUR + timedelta(milliseconds=late_ms))
+
+    await fire(db)
+
+    assert await outcomes(db) == [f"1 {outcome}"]
+
+
 async def test_an_instant_that_is_older_than_the_window_is_not_caught_up(
     db: Connection, clock: Clock
 ) -> None:

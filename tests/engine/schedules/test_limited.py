@@ -6,6 +6,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.quotas.delete_quota_policy import delete_quota_policy
+from flowfabric.engine.schedules.explain_schedule import explain_schedule
 from flowfabric.engine.schedules.trigger_schedule import trigger_schedule
 from flowfabric.engine.schedules.update_schedule import update_schedule
 from flowfabric.errors import ValidationError
@@ -47,6 +48,9 @@ async def test_a_limit_that_is_gone_refuses_the_instants_of_its_schedule_alone(
     assert await fire(db) == 2
 
     assert await outcomes(db, "limited") == ["1 refused"]
+    found = [each.message for each in (await explain_schedule(db, "limited")).reasons]
+    assert "limit 'per-customer' does not exist, so its instants are refused" in found
+    assert not any("limit" in each.message for each in (await explain_schedule(db, "free")).reasons)
     assert await outcomes(db, "free") == ["1 fired"]
     with pytest.raises(ValidationError, match="does not exist"):
         async with db.transaction():

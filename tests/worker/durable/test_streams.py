@@ -14,6 +14,7 @@ from flowfabric.engine.streams.frame import Frame
 from flowfabric.states import FrameMode, FrameVisibility
 from flowfabric.sync import Client as BlockingClient
 from flowfabric.testing import Clock
+from flowfabric.worker import frame_writer
 from tests.worker.durable.lab import Lab, Statements
 from tests.worker.proxy import Proxy
 
@@ -78,6 +79,38 @@ async def test_frames_travel_together_and_a_handler_without_any_costs_nothing(
 
     assert statements.of("streams") == {"streams.append_frames": 1}
     assert texts(await read(handle.stream())) == [str(number) for number in range(300)]
+
+
+async def test_frames_do_not_wait_for_their_time_once_there_are_64(
+    lab: Lab, ff_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_writer, "FLUSH_EVERY", 50.0)
+    first, last = asyncio.Event(), asyncio.Event()
+
+    @lab.app.task("chatty")
+    async def chatty(ctx: Ctx) -> int:
+        await ctx.emit("n", "0")  # it comes alone and is sent at once
+        await first.wait()
+        for number in range(1, 64):
+            await ctx.emit("n", str(number))
+        await asyncio.sleep(0.1)
+        stored = await lab.db.fetchval("SELECT count(*) FROM ff.stream_frame")
+        await ctx.emit("n", "64")
+        await last.wait()
+        return stored
+
+    async with lab.app.worker(dsn=ff_dsn):
+        handle = await lab.client.submit(chatty.call())
+        frames = handle.stream()
+        async with asyncio.timeout(20):
+            read = [(await anext(frames)).text]
+            first.set()
+            read += [(await anext(frames)).text for _ in range(64)]
+            last.set()
+            stored = await handle.result()
+
+    assert read == [str(number) for number in range(65)]
+    assert stored == 1, "63 frames wait for one more"
 
 
 async def test_a_reader_gets_each_frame_while_the_handler_runs(lab: Lab, ff_dsn: str) -> None:

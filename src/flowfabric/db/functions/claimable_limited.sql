@@ -85,6 +85,7 @@ BEGIN
               FROM ff.quota_room(keys, now_ms) AS r;
 
             -- What was queued after the calling statement began, it cannot lease, and it must not count as a start.
+            -- A number that no transaction has had yet is one of the server from which the database was restored.
             IF p_takes AND p_seen IS NOT NULL AND array_remove(starts, NULL) <> '{}' THEN
                 found_count := cardinality(found_places);
                 SELECT coalesce(array_agg(r.ctid), '{}'), coalesce(array_agg(r.execution_id), '{}'),
@@ -92,7 +93,8 @@ BEGIN
                        coalesce(array_agg(r.created_at_ms), '{}')
                   INTO found_places, found_ids, found_keys, found_priorities, found_instants
                   FROM unnest(found_places) AS found (place) JOIN ff.ready r ON r.ctid = found.place
-                 WHERE pg_visible_in_snapshot(r.queued_by, p_seen);
+                 WHERE pg_visible_in_snapshot(r.queued_by, p_seen)
+                    OR r.queued_by >= pg_snapshot_xmax(pg_current_snapshot());
                 look_again := look_again OR cardinality(found_places) < found_count;
             END IF;
 

@@ -141,7 +141,7 @@ BEGIN
                 given_budget_id[i]);
         END IF;
         UPDATE ff.budget_usage u
-           SET current_value = u.current_value + g.delta::bigint, updated_at_ms = now_ms
+           SET current_value = u.current_value + g.delta::bigint, updated_at_ms = ff.now_ms()
           FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
          WHERE (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name);
         IF spends THEN

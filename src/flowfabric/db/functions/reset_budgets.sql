@@ -32,7 +32,7 @@ BEGIN
       ORDER BY u.partition_key, u.budget_id, u.dimensions_key
         FOR UPDATE OF u;
     UPDATE ff.budget_usage u
-       SET current_value = 0, last_reset_at_ms = now_ms, updated_at_ms = now_ms
+       SET current_value = 0, last_reset_at_ms = now_ms, updated_at_ms = ff.now_ms()
       FROM (SELECT ff.budget_partition(id), id FROM unnest(reset_ids) AS id) AS g (partition_key, budget_id)
      WHERE (u.partition_key, u.budget_id) = (g.partition_key, g.budget_id);
     RETURN QUERY

@@ -1463,6 +1463,13 @@ COMMENT ON COLUMN ff.budget_usage_history.step_ms IS 'A minute or an hour.';
 COMMENT ON COLUMN ff.budget_usage_history.used IS 'The usage when it was looked at last.';
 COMMENT ON COLUMN ff.budget_usage_history.peak IS 'The highest usage that was seen.';
 
+CREATE TABLE ff.budget_usage_place (
+    singleton      boolean PRIMARY KEY DEFAULT true,
+    noted_up_to_ms bigint NOT NULL,
+    CONSTRAINT budget_usage_place_singleton CHECK (singleton)
+);
+COMMENT ON TABLE ff.budget_usage_place IS 'Up to which instant the usage of budgets is in budget_usage_history.';
+
 -- Schedules: what is executed again and again, and what became of each instant.
 
 CREATE TABLE ff.schedule (
@@ -1600,6 +1607,7 @@ CREATE TABLE ff.quota_policy (
 );
 CREATE INDEX quota_policy_id ON ff.quota_policy (quota_policy_id);
 CREATE INDEX quota_policy_name ON ff.quota_policy (namespace, name);
+CREATE INDEX quota_policy_window ON ff.quota_policy (window_ms);
 COMMENT ON TABLE ff.quota_policy IS
     'One row per limit. Its numbers hold for each key apart, and 0 means that there is no such limit.';
 COMMENT ON COLUMN ff.quota_policy.partition_key IS 'Hash of quota_policy_id modulo num_quota_partitions.';

@@ -32,10 +32,12 @@ INSERT INTO ff.activity_place (singleton, event_id, next_event_id, next_xid)
 VALUES (true, 0, 0, 0) ON CONFLICT DO NOTHING
 """
 
+# An id that no transaction has had yet is one of the server from which the database was restored.
 LOCK_PLACE: Final[LiteralString] = """
 -- activity.roll_up_activity: locks the place
 SELECT event_id, next_event_id,
-       pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= next_xid AS settled
+       pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= next_xid
+       OR pg_snapshot_xmax(pg_current_snapshot())::text::bigint < next_xid AS settled
   FROM ff.activity_place FOR UPDATE SKIP LOCKED
 """
 

@@ -1,4 +1,7 @@
-"""Sweep: usage by minute becomes usage by hour after a day, and is deleted after 30 days."""
+"""Sweep: usage by minute becomes usage by hour after a day, and is deleted after 30 days.
+
+The last figure of a dimension stays: it is still what is used.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,22 @@ WITH old AS (
      WHERE step_ms = %(hour_ms)s AND begins_at_ms < ff.now_ms() - %(kept_ms)s::bigint
      ORDER BY begins_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), deleted AS (
-    DELETE FROM ff.budget_usage_history h USING expired WHERE h.ctid = expired.ctid RETURNING 1
+    DELETE FROM ff.budget_usage_history h USING expired WHERE h.ctid = expired.ctid
+ RETURNING h.partition_key, h.budget_id, h.dimensions_key, h.begins_at_ms, h.used
+), unchanged AS (     -- usage that has been the same since is noted anew
+    INSERT INTO ff.budget_usage_history (
+           partition_key, budget_id, dimensions_key, begins_at_ms, step_ms, used, peak)
+    SELECT DISTINCT ON (d.partition_key, d.budget_id, d.dimensions_key)
+           d.partition_key, d.budget_id, d.dimensions_key,
+           ff.now_ms() / %(hour_ms)s::bigint * %(hour_ms)s::bigint, %(hour_ms)s::bigint,
+           d.used, d.used
+      FROM deleted d
+     WHERE NOT EXISTS (SELECT FROM ff.budget_usage_history h
+                        WHERE (h.partition_key, h.budget_id, h.dimensions_key)
+                            = (d.partition_key, d.budget_id, d.dimensions_key)
+                          AND h.begins_at_ms > d.begins_at_ms OFFSET 0)
+     ORDER BY d.partition_key, d.budget_id, d.dimensions_key
+        ON CONFLICT DO NOTHING
 )
 SELECT (SELECT count(*) FROM taken) + (SELECT count(*) FROM deleted) AS moved
 """

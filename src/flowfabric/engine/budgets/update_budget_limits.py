@@ -24,7 +24,8 @@ from flowfabric.states import EnforcementMode, OperatorEventType
 UPDATE_BUDGET_LIMITS: Final[LiteralString] = """
 -- budgets.update_budget_limits
 WITH seen AS (        -- the budget, locked
-    SELECT p.partition_key, p.budget_id, p.policy_json FROM ff.budget_policy p
+    SELECT p.partition_key, p.budget_id, p.policy_json, p.enforcement_mode
+      FROM ff.budget_policy p
      WHERE (p.partition_key, p.budget_id)
          = (ff.budget_partition(%(budget_id)s::uuid), %(budget_id)s::uuid)
        FOR NO KEY UPDATE
@@ -43,9 +44,11 @@ WITH seen AS (        -- the budget, locked
            updated_at_ms = clock.now_ms
       FROM seen, (SELECT ff.now_ms() AS now_ms) AS clock
      WHERE (p.partition_key, p.budget_id) = (seen.partition_key, seen.budget_id)
- RETURNING p.policy_json
+ RETURNING p.policy_json, p.enforcement_mode
 )
-SELECT seen.policy_json::text AS old, changed.policy_json::text AS new FROM seen, changed
+SELECT seen.policy_json::text AS old, changed.policy_json::text AS new,
+       seen.enforcement_mode AS old_mode, changed.enforcement_mode AS new_mode
+  FROM seen, changed
 """
 
 
@@ -60,6 +63,8 @@ class BudgetLimitsChanged(msgspec.Struct, frozen=True, kw_only=True):
 class _Changed(msgspec.Struct, frozen=True):
     old: str
     new: str
+    old_mode: str
+    new_mode: str
 
 
 class _Policy(msgspec.Struct, frozen=True):
@@ -83,8 +88,9 @@ async def update_budget_limits(
     """The named dimensions have these limits, 0 for none; what is not given stays.
 
     A new `reset_interval` counts from now. Work that the budget held back and that has room now
-    can be claimed at once. An operator event is written. Raises `NotFound`, `ValidationError`, and
-    `StaleView` for a budget that was changed after `expected_last_mutation_at`.
+    can be claimed at once. A change leaves an operator event. Raises `NotFound`,
+    `ValidationError`, and `StaleView` for a budget that was changed after
+    `expected_last_mutation_at`.
     """
     budget = id_of(budget_id)
     hard = check_amounts({} if hard_limits is None else hard_limits, field="hard_limits")
@@ -109,15 +115,19 @@ async def update_budget_limits(
             raise NotFound("budget", budget_id)
         old = msgspec.json.decode(changed.old, type=_Policy)
         new = msgspec.json.decode(changed.new, type=_Policy)
-        await operator_event(
-            conn,
-            OperatorEventType.BUDGET_LIMITS_CHANGED,
-            actor=actor,
-            reason=reason,
-            budget_id=str(budget),
-            old_limits=msgspec.to_builtins(old),
-            new_limits=msgspec.to_builtins(new),
-        )
+        is_changed = (old, changed.old_mode) != (new, changed.new_mode)
+        if is_changed or interval_ms is not None:
+            await operator_event(
+                conn,
+                OperatorEventType.BUDGET_LIMITS_CHANGED,
+                actor=actor,
+                reason=reason,
+                budget_id=str(budget),
+                old_limits=msgspec.to_builtins(old),
+                new_limits=msgspec.to_builtins(new),
+                old_enforcement_mode=changed.old_mode,
+                new_enforcement_mode=changed.new_mode,
+            )
         return BudgetLimitsChanged(
             budget_id=budget, hard_limits=new.hard_limits, soft_limits=new.soft_limits
         )

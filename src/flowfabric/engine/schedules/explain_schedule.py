@@ -37,7 +37,10 @@ SELECT coalesce((SELECT lane_state FROM ff.lane_registry WHERE lane_id = %(lane_
        (SELECT state_changed_by FROM ff.lane_registry WHERE lane_id = %(lane_id)s) AS lane_by,
        (SELECT count(*) FROM alive WHERE on_lane AND of_kind
            AND %(required_capabilities)s::text[] <@ capabilities) AS able_workers,
-       EXISTS (SELECT FROM ff.sweeper WHERE held_until_ms > ff.now_ms()) AS swept
+       EXISTS (SELECT FROM ff.sweeper WHERE held_until_ms > ff.now_ms()) AS swept,
+       %(limit_name)s::text IS NOT NULL AND NOT EXISTS (
+           SELECT FROM ff.quota_policy p
+            WHERE (p.namespace, p.name) = (%(namespace)s, %(limit_name)s)) AS lost_limit
 """
 
 
@@ -78,6 +81,7 @@ class _Around(msgspec.Struct, frozen=True):
     lane_by: str | None
     able_workers: int
     swept: bool
+    lost_limit: bool
 
 
 async def explain_schedule(
@@ -100,6 +104,7 @@ async def explain_schedule(
         execution_kind=stored.execution_kind,
         namespace=namespace,
         required_capabilities=stored.required_capabilities,
+        limit_name=stored.limit_name,
     )
     return ScheduleExplanation(
         name=name,
@@ -127,24 +132,9 @@ def _reasons(
     last: ScheduleFire | None,
     running: list[OpenExecution],
 ) -> Iterator[ScheduleReason]:
-    yield _state(stored, around)
-    if LaneState(around.lane_state) is not LaneState.ACTIVE:
-        by = f" by {around.lane_by}" if around.lane_by else ""
-        takes = (
-            "starts nothing"
-            if around.lane_state == LaneState.PAUSED
-            else "takes no new executions, so its instants are refused"
-        )
-        yield ScheduleReason(
-            message=f"lane {stored.lane_id!r} is {around.lane_state}{by}: it {takes}",
-            remedy=f"ff lanes resume {stored.lane_id!r}",
-        )
-    if around.able_workers == 0:
-        yield ScheduleReason(
-            message=f"no live worker can run kind {stored.execution_kind!r} "
-            f"on lane {stored.lane_id!r} in namespace {stored.namespace!r}",
-            remedy="start a worker whose application has this task: ff worker MODULE:APP",
-        )
+    in_its_way = list(_obstacles(stored, around))
+    yield _state(stored, around, is_free=not in_its_way)
+    yield from in_its_way
     if last is not None and last.outcome in (
         ScheduleOutcome.SKIPPED,
         ScheduleOutcome.MISSED,
@@ -165,7 +155,33 @@ def _reasons(
         )
 
 
-def _state(stored: StoredSchedule, around: _Around) -> ScheduleReason:
+def _obstacles(stored: StoredSchedule, around: _Around) -> Iterator[ScheduleReason]:
+    """Why an instant is refused, or why its execution does not run."""
+    if LaneState(around.lane_state) is not LaneState.ACTIVE:
+        by = f" by {around.lane_by}" if around.lane_by else ""
+        takes = (
+            "starts nothing"
+            if around.lane_state == LaneState.PAUSED
+            else "takes no new executions, so its instants are refused"
+        )
+        yield ScheduleReason(
+            message=f"lane {stored.lane_id!r} is {around.lane_state}{by}: it {takes}",
+            remedy=f"ff lanes resume {stored.lane_id!r}",
+        )
+    if around.able_workers == 0:
+        yield ScheduleReason(
+            message=f"no live worker can run kind {stored.execution_kind!r} "
+            f"on lane {stored.lane_id!r} in namespace {stored.namespace!r}",
+            remedy="start a worker whose application has this task: ff worker MODULE:APP",
+        )
+    if around.lost_limit:
+        yield ScheduleReason(
+            message=f"limit {stored.limit_name!r} does not exist, so its instants are refused",
+            remedy=f"ff limits set {stored.limit_name!r} --concurrency N",
+        )
+
+
+def _state(stored: StoredSchedule, around: _Around, *, is_free: bool) -> ScheduleReason:
     name = stored.name
     match ScheduleState(stored.state):
         case ScheduleState.PAUSED:
@@ -195,7 +211,8 @@ def _state(stored: StoredSchedule, around: _Around) -> ScheduleReason:
                     else "no worker process runs that fires schedules: start one",
                 )
             return ScheduleReason(
-                message=f"fires next at {_at(instant(at_ms))}", remedy="nothing is in its way"
+                message=f"fires next at {_at(instant(at_ms))}",
+                remedy="nothing is in its way" if is_free else "but something is in its way",
             )
 
 

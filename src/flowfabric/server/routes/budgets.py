@@ -130,7 +130,7 @@ async def create_budget(call: ApiCall, body: BudgetRequest) -> Reply:
         hard_limits=[body.hard_limits.get(name, 0) for name in names],
         soft_limits=[body.soft_limits.get(name, 0) for name in names],
         scope_type=body.scope_type,
-        scope_id=body.scope_id,
+        scope_id=body.scope_id or body.budget_id or "",
         enforcement_mode=body.enforcement_mode,
         on_hard_limit=body.on_hard_limit,
         on_soft_limit=body.on_soft_limit,

@@ -16,6 +16,7 @@ from flowfabric.engine.streams.read_summary import StreamSummary
 from flowfabric.errors import NotFound
 from flowfabric.server.call import ApiCall
 from flowfabric.server.pages import check_limit
+from flowfabric.server.problems import invalid
 from flowfabric.server.routes.execution_reads import X, check_payloads, describe
 from flowfabric.server.sse import ServerEvent
 from flowfabric.server.table import Kind, Route, route
@@ -64,7 +65,10 @@ async def read_stream(call: ApiCall, query: FramesQuery) -> Frames:
     check_payloads(call)
     execution_id, attempt = (await describe(call)).execution_id, call.number("attempt_index")
     limit = check_limit(query.limit)
+    seconds = call.seconds(query.wait)
     if query.after is None:
+        if seconds:
+            raise invalid("wait", "needs after: the place behind which frames are waited for")
         found = await call.engine.read_stream(
             execution_id,
             attempt,
@@ -82,7 +86,6 @@ async def read_stream(call: ApiCall, query: FramesQuery) -> Frames:
             count_limit=limit,
             visibility=query.visibility,
         )
-        seconds = call.seconds(query.wait)
         found = await call.services.unless_draining(tail(block=seconds))
         if found is None:
             found = await tail(block=0.0)
