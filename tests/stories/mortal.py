@@ -37,6 +37,7 @@ class Life:
     """Where this process dies, if it does; what its handlers have done is in a file."""
 
     place: str | None = None
+    thawed = False
     diary: int
 
     def note(self, ctx: Ctx, *words: object) -> None:
@@ -56,8 +57,10 @@ def die() -> None:
 
 
 def freeze() -> None:
-    """Stand still until somebody goes on with this process."""
-    os.kill(os.getpid(), signal.SIGSTOP)
+    """Stand still until somebody goes on with this process; only the first time."""
+    if not life.thawed:
+        life.thawed = True
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @app.task("paid", max_reclaims=LOSSES)
@@ -67,7 +70,8 @@ async def paid(ctx: Ctx) -> str:
     async def pay() -> str:
         life.note(ctx, "ran", ctx.effect_key)
         life.dies_in("in a body")
-        await asyncio.sleep(0.2 if life.place == "frozen" else 0)
+        if life.place == "frozen":
+            freeze()
         return "paid"
 
     life.dies_in("before a body")
@@ -147,6 +151,8 @@ async def endless(ctx: Ctx, turn: int = 0) -> int:
         life.note(ctx, "ran", turn)
         return turn
 
+    if turn:  # this worker may claim its own restart before the answer to that is here
+        life.dies_in("after the commit of a restart")
     await ctx.step("work", work)
     if turn == 0:
         await ctx.restart(1)
@@ -276,7 +282,7 @@ def fork(place: str, dsn: str, settings: dict[str, Any]) -> int:
 
 
 def main() -> None:
-    """Be the survivor, or fork a worker for every place and tell their pids.
+    """Be the survivor, or fork a worker for every place and tell their pids, and how they ended.
 
     DSN and settings are the arguments; the file of lines and what to be are settings.
     """
@@ -288,8 +294,9 @@ def main() -> None:
     pids = {place: fork(place, dsn, settings) for place in PLACES}
     sys.stdout.write(msgspec.json.encode(pids).decode() + "\n")
     sys.stdout.flush()
-    for pid in pids.values():
-        os.waitpid(pid, 0)
+    ends = {place: os.waitpid(pid, 0)[1] for place, pid in pids.items()}
+    killed = [place for place, status in ends.items() if os.WIFSIGNALED(status)]
+    sys.stdout.write(msgspec.json.encode(killed).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -245,7 +245,7 @@ class Renewer:
             if refusal is None:
                 attempt.renewed_at, attempt.failures = sent_at, 0
             else:
-                self._mark_lost(attempt, refusal)
+                self._refused(attempt, refusal)
         self._schedule.renewed(sent_at)
 
     async def _look(self, conn: RenewalConnection) -> None:
@@ -253,12 +253,16 @@ class Renewer:
         began = time.monotonic()
         self._schedule.look_begins()
         try:
-            held = [each for each in self._held_leases if not each.lost and not each.finished]
+            held = [
+                each
+                for each in self._held_leases
+                if not (each.lost or each.finished or each.gives_up)
+            ]
             if held:
                 refusals = await conn.find_lost_leases([attempt.lease for attempt in held])
                 for attempt, refusal in zip(held, refusals, strict=True):
                     if refusal is not None:
-                        self._mark_lost(attempt, refusal)
+                        self._refused(attempt, refusal)
         except BaseException:
             self._schedule.ask_for_look()  # by the next try
             raise
@@ -291,6 +295,10 @@ class Renewer:
     def _lost_at(self, oldest: float | None) -> float:
         """When the first lease counts as lost, unless a renewal succeeds."""
         return math.inf if oldest is None else oldest + _LOST_AFTER * self._settings.lease_ttl
+
+    def _refused(self, attempt: RunningAttempt, refusal: Exception) -> None:
+        if not attempt.gives_up:
+            self._mark_lost(attempt, refusal)
 
     def _mark_lost(self, attempt: RunningAttempt, reason: Exception) -> None:
         if not attempt.finished:

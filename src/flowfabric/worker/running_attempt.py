@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -31,6 +32,7 @@ class RunningAttempt:
         "failures",
         "finished",
         "frames",
+        "gives_up",
         "has_children",
         "lend_slot",
         "lost",
@@ -64,6 +66,8 @@ class RunningAttempt:
         """The handler has armed compensations."""
         self.suspended = False
         """The attempt is recorded as suspended to wait; the handler has no outcome any more."""
+        self.gives_up = False
+        """A statement that gives up the lease is in flight: its answer tells what became of it."""
         self.unwound = False
         """The task of a suspended attempt was cancelled, because its handler did not end."""
         self.error: BaseException | None = None
@@ -110,6 +114,19 @@ class RunningAttempt:
             if self.lost:
                 self.on_lost.set()
         return self.on_lost
+
+    @contextlib.contextmanager
+    def giving_up(self) -> Generator[None]:
+        """The block gives up the lease by a statement.
+
+        That may be committed, and the execution be claimed again, before the answer is here: a
+        lease that is refused meanwhile is not lost.
+        """
+        self.gives_up = True
+        try:
+            yield
+        finally:
+            self.gives_up = False
 
     def check_lease(self) -> None:
         """Raise `LeaseLost` if the lease is lost."""

@@ -52,8 +52,9 @@ async def diverged(durable: Durable) -> Failure | None:
             error_type=type(error).__name__,
         )
     try:
-        if await durable.parking.suspended_for(durable.divergence_request()):
-            attempt.suspended = attempt.finished = True
+        with attempt.giving_up():
+            if await durable.parking.suspended_for(durable.divergence_request()):
+                attempt.suspended = attempt.finished = True
     except LeaseLost:
         return None
     except FlowFabricError as trouble:

@@ -308,7 +308,7 @@ class Parking:
         waits = [wait.awaited for wait in self._waits]
         openings = [write for wait in self._waits if (write := wait.opening()) is not None]
         self._journal.parks()
-        with self.busy():
+        with self.busy(), self._attempt.giving_up():
             if await self._gave_up(waits, openings):
                 self.gave_up()
                 return

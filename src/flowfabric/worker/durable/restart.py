@@ -19,8 +19,11 @@ async def restart(durable: Durable, args: Sequence[Any], kwargs: Mapping[str, An
     durable.journal.check()
     if durable.transaction.begun:
         raise TransactionOpen
-    await durable.fenced(
-        lambda: engine.restart_execution(attempt.lease, payload=payload, payload_encoding=encoding)
-    )
-    durable.parking.gave_up()
+    with attempt.giving_up():
+        await durable.fenced(
+            lambda: engine.restart_execution(
+                attempt.lease, payload=payload, payload_encoding=encoding
+            )
+        )
+        durable.parking.gave_up()
     raise AttemptSuspended

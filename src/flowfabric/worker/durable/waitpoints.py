@@ -298,7 +298,7 @@ class WaitpointWait:
             keeps_waitpoints=True,
         )
         durable.parking.check()
-        with durable.parking.busy():
+        with durable.parking.busy(), durable.attempt.giving_up():
             if await durable.parking.suspended_for(request):
                 durable.parking.gave_up()
                 raise AttemptSuspended
