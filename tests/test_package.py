@@ -24,6 +24,16 @@ print(time.process_time() - began)
 """
 HEAVY = ("asyncio", "asyncpg", "typer", "rich", "psycopg", "pydantic", "flowfabric.engine")
 
+NOT_FOR_SUBMITS = (
+    "flowfabric.engine.bulk",
+    "flowfabric.engine.engine",
+    "flowfabric.engine.lanes",
+    "flowfabric.engine.operators.replay_flow",
+    "flowfabric.engine.schedules.fire_schedules",
+    "flowfabric.reconcile",
+    "flowfabric.remote",
+)
+
 
 def test_the_long_description_is_the_readme_without_links_to_files() -> None:
     described = ProjectMetadata(str(ROOT), PluginManager()).core.readme
@@ -35,6 +45,16 @@ def test_the_long_description_is_the_readme_without_links_to_files() -> None:
 
 def test_an_import_loads_neither_the_driver_nor_the_engine() -> None:
     code = f"import flowfabric, sys; print([name for name in {HEAVY} if name in sys.modules])"
+
+    assert _printed(code) == "[]"
+
+
+def test_a_program_that_submits_loads_neither_sweeps_nor_operator_controls() -> None:
+    code = f"""
+import sys
+from flowfabric import App, Client
+print([name for name in {NOT_FOR_SUBMITS} if name in sys.modules])
+"""
 
     assert _printed(code) == "[]"
 

@@ -327,7 +327,7 @@ class Task(Generic[P, R]):
             ) from None
         if self._single:
             return {next(iter(self._parameters)): value}
-        return {name: getattr(value, name) for name in self._parameters}
+        return msgspec.structs.asdict(value)
 
     def _decoder_for(self, encoding: str | None) -> Callable[[bytes], Any]:
         name = encoding or ""

@@ -7,17 +7,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from flowfabric.app.codec import encode_untyped
-from flowfabric.engine.executions.list_expired_leases import ExpiredLeaseCursor, ExpiredLeasePage
-from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
-from flowfabric.engine.lanes.count_by_lane import LaneCount
-from flowfabric.engine.lanes.set_lane_state import LaneChanged
-from flowfabric.engine.operators.resume_execution import Resumed
-from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked
-from flowfabric.engine.operators.wake_execution import Woken
-from flowfabric.engine.retention.trim import Trim
-from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpointPage
-from flowfabric.engine.suspensions.send_signal import SignalAnswer
-from flowfabric.engine.workers.list_workers import WorkerPage
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, as_uuid
 from flowfabric.states import LaneState
@@ -25,6 +14,20 @@ from flowfabric.tokens import WaitpointToken
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
+    from flowfabric.engine.executions.list_expired_leases import (
+        ExpiredLeaseCursor,
+        ExpiredLeasePage,
+    )
+    from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
+    from flowfabric.engine.lanes.count_by_lane import LaneCount
+    from flowfabric.engine.lanes.set_lane_state import LaneChanged
+    from flowfabric.engine.operators.resume_execution import Resumed
+    from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked
+    from flowfabric.engine.operators.wake_execution import Woken
+    from flowfabric.engine.retention.trim import Trim
+    from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpointPage
+    from flowfabric.engine.suspensions.send_signal import SignalAnswer
+    from flowfabric.engine.workers.list_workers import WorkerPage
 
 
 class Admin:

@@ -14,17 +14,17 @@ from flowfabric.engine.budgets.create_budget import (
     check_interval,
     check_mode,
 )
-from flowfabric.engine.budgets.list_budgets import BudgetPage
-from flowfabric.engine.budgets.release_budget import BudgetReleased
-from flowfabric.engine.budgets.reset_budget import BudgetReset
-from flowfabric.engine.budgets.status import BudgetStatus
-from flowfabric.engine.budgets.update_budget_limits import BudgetLimitsChanged
-from flowfabric.engine.budgets.usage import UsageOutcome
 from flowfabric.ids import ExecutionId
 from flowfabric.states import EnforcementMode
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
+    from flowfabric.engine.budgets.list_budgets import BudgetPage
+    from flowfabric.engine.budgets.release_budget import BudgetReleased
+    from flowfabric.engine.budgets.reset_budget import BudgetReset
+    from flowfabric.engine.budgets.status import BudgetStatus
+    from flowfabric.engine.budgets.update_budget_limits import BudgetLimitsChanged
+    from flowfabric.engine.budgets.usage import UsageOutcome
 
 
 class Budgets:

@@ -32,14 +32,6 @@ from flowfabric.client.signals import SignalSender
 from flowfabric.client.submit_alone import submit_alone
 from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.db.batcher import Batcher
-from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
-from flowfabric.engine.executions.explanation import Explanation
-from flowfabric.engine.flows.new_flow import NewFlow
-from flowfabric.engine.flows.submission import FlowSubmitted
-from flowfabric.engine.journal.rewind_journal import ReplayFrom
-from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution, OnConflict
-from flowfabric.engine.operators.replay_flow import ReplayedFlow
-from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, as_uuid, check_name, check_type
 from flowfabric.limits import Debounce, Unique
@@ -47,6 +39,14 @@ from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import read_untyped
 
 if TYPE_CHECKING:
+    from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
+    from flowfabric.engine.executions.explanation import Explanation
+    from flowfabric.engine.flows.new_flow import NewFlow
+    from flowfabric.engine.flows.submission import FlowSubmitted
+    from flowfabric.engine.journal.rewind_journal import ReplayFrom
+    from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution, OnConflict
+    from flowfabric.engine.operators.replay_flow import ReplayedFlow
+    from flowfabric.engine.suspensions.send_signal import SignalAnswer
     from flowfabric.remote.engine_like import EngineLike
 
 R = TypeVar("R")

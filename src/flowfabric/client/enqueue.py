@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, LiteralString, cast
 
 from flowfabric.db.faults import LANE_CLOSED, lane_not_accepting
 from flowfabric.db.foreign import fetch_blocking, fetch_on
-from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.submission import (
     SUBMIT_FLOWS,
     FlowSubmitted,
@@ -27,6 +26,7 @@ from flowfabric.engine.lifecycle.creation_columns import creation_columns
 from flowfabric.errors import EngineError, NeedsDatabase
 
 if TYPE_CHECKING:
+    from flowfabric.engine.flows.new_flow import NewFlow
     from flowfabric.remote.engine_like import EngineLike
 
 

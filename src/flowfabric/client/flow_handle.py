@@ -12,10 +12,6 @@ from flowfabric.app.member import Member
 from flowfabric.client.flow_results import FlowResults
 from flowfabric.client.handle import Handle
 from flowfabric.client.list_all_members import list_all_members
-from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
-from flowfabric.engine.flows.describe_flow import FlowSnapshot
-from flowfabric.engine.flows.list_flow_members import FlowMember
-from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import (
     FlowCancelled,
     FlowFailed,
@@ -34,6 +30,10 @@ from flowfabric.wire import read_untyped
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
+    from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+    from flowfabric.engine.flows.describe_flow import FlowSnapshot
+    from flowfabric.engine.flows.list_flow_members import FlowMember
+    from flowfabric.engine.operators.replay_flow import ReplayedFlow
 
 
 R = TypeVar("R")

@@ -12,16 +12,6 @@ import msgspec
 
 from flowfabric.app.task import Call
 from flowfabric.client.create_in_chunks import without_conflict
-from flowfabric.engine.events.read_history import HistoryPage
-from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
-from flowfabric.engine.executions.explanation import Explanation
-from flowfabric.engine.executions.list_attempts import Attempt
-from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
-from flowfabric.engine.journal.list_steps import StepPage
-from flowfabric.engine.journal.rewind_journal import ReplayFrom
-from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
-from flowfabric.engine.streams.frame import Frame
-from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.errors import (
     EngineError,
     ExecutionCancelled,
@@ -41,6 +31,16 @@ from flowfabric.states import FrameVisibility, PublicState
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
+    from flowfabric.engine.events.read_history import HistoryPage
+    from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
+    from flowfabric.engine.executions.explanation import Explanation
+    from flowfabric.engine.executions.list_attempts import Attempt
+    from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+    from flowfabric.engine.journal.list_steps import StepPage
+    from flowfabric.engine.journal.rewind_journal import ReplayFrom
+    from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
+    from flowfabric.engine.streams.frame import Frame
+    from flowfabric.engine.suspensions.send_signal import SignalAnswer
 
 R = TypeVar("R")
 T = TypeVar("T")

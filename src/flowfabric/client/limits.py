@@ -10,16 +10,16 @@ from uuid import UUID
 from flowfabric.app.check_call import check_call
 from flowfabric.app.task import Call
 from flowfabric.client.identity import user_at_host
-from flowfabric.engine.quotas.check_admission import Admission
-from flowfabric.engine.quotas.create_quota_policy import QuotaPolicyCreated
-from flowfabric.engine.quotas.list_quota_keys import QuotaKey
-from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.limits import QuotaLimits, Rate, quota_limits
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
+    from flowfabric.engine.quotas.check_admission import Admission
+    from flowfabric.engine.quotas.create_quota_policy import QuotaPolicyCreated
+    from flowfabric.engine.quotas.list_quota_keys import QuotaKey
+    from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 
 
 class Limits:

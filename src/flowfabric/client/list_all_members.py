@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from flowfabric.app.flow import member_uuid
-from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 
 if TYPE_CHECKING:
+    from flowfabric.engine.flows.list_flow_members import FlowMember
     from flowfabric.remote.engine_like import EngineLike
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot
-from flowfabric.engine.flows.edge import EdgeSnapshot
-from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.states import EdgeResolution, GroupState, PublicState, WaitsAs
+
+if TYPE_CHECKING:
+    from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot
+    from flowfabric.engine.flows.edge import EdgeSnapshot
+    from flowfabric.engine.flows.list_flow_members import FlowMember
 
 _FILL = {
     PublicState.COMPLETED: "#c8e6c9",

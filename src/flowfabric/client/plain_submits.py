@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flowfabric.app.task import Call, Task
 from flowfabric.client.new_executions import new_executions
 from flowfabric.client.options import Options
-from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
 from flowfabric.tracing import tracer
+
+if TYPE_CHECKING:
+    from flowfabric.engine.lifecycle.create_execution import NewExecution
 
 _PLAIN: Final = Options()
 _REMEMBERED: Final = 256

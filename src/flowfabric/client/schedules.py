@@ -11,20 +11,20 @@ from flowfabric.app.check_call import check_call
 from flowfabric.app.limit import store_limits
 from flowfabric.app.schedule import ScheduleOptions, define_schedule, redefine_schedule
 from flowfabric.app.task import Call
-from flowfabric.engine.schedules.backfill_schedule import Backfilled
-from flowfabric.engine.schedules.definition import ScheduleDefinition
-from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
-from flowfabric.engine.schedules.explain_schedule import ScheduleExplanation
-from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
-from flowfabric.engine.schedules.list_schedules import SchedulePage
-from flowfabric.engine.schedules.schedule import Schedule
-from flowfabric.engine.schedules.trigger_schedule import Triggered
 from flowfabric.errors import ScheduleChanged, invalid_input
 from flowfabric.ids import new_uuid
 from flowfabric.states import ScheduleState
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
+    from flowfabric.engine.schedules.backfill_schedule import Backfilled
+    from flowfabric.engine.schedules.definition import ScheduleDefinition
+    from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
+    from flowfabric.engine.schedules.explain_schedule import ScheduleExplanation
+    from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
+    from flowfabric.engine.schedules.list_schedules import SchedulePage
+    from flowfabric.engine.schedules.schedule import Schedule
+    from flowfabric.engine.schedules.trigger_schedule import Triggered
 
 _TRIES: Final = 5
 

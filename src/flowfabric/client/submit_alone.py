@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowfabric.client.options import Options
-from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.limits import merge_name
 
 if TYPE_CHECKING:
+    from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
     from flowfabric.remote.engine_like import EngineLike
 
 

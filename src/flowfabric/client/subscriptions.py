@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import FROM_NOW
 from flowfabric.engine.events.filters import EventFilter
-from flowfabric.engine.events.lease_events import LeaseEvent
-from flowfabric.engine.events.operator_events import OperatorEvent
-from flowfabric.engine.events.signal_events import SignalEvent
-from flowfabric.engine.events.subscribe import Subscription
 
 if TYPE_CHECKING:
+    from flowfabric.engine.events.completion_events import CompletionEvent
+    from flowfabric.engine.events.lease_events import LeaseEvent
+    from flowfabric.engine.events.operator_events import OperatorEvent
+    from flowfabric.engine.events.signal_events import SignalEvent
+    from flowfabric.engine.events.subscribe import Subscription
     from flowfabric.remote.engine_like import EngineLike
 
 

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import FlowFabricError
 
 if TYPE_CHECKING:
+    from flowfabric.engine.lifecycle.create_execution import NewExecution
     from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.client")

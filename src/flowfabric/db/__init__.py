@@ -2,7 +2,8 @@
 
 pool             how a connection is opened, and the pool of a process
 connect_limit    one attempt to connect at a time, with pauses after failures
-connection       the class of our connections
+connection       the classes of our connections
+array_codecs     arrays of parameters, encoded here instead of by the driver
 array_types      the arrays that the driver need not ask the server about
 kept_alive       a connection whose idle transaction is kept alive
 transaction      run a body in a transaction, with the only retry loop

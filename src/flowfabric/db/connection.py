@@ -1,4 +1,4 @@
-"""The class of our connections."""
+"""The classes of our connections."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from flowfabric.db.array_codecs import ARRAY_CODECS
 from flowfabric.db.array_types import KnownTypes, array_types
 
 if TYPE_CHECKING:
@@ -28,3 +29,23 @@ class BaseConnection(_Base):
         if (known := array_types(typeoids)) is not None:
             return known, KnownTypes
         return await super()._introspect_types(typeoids, *args, **kwargs)  # type: ignore[misc]
+
+
+class OwnConnection(BaseConnection):
+    """A connection for our own statements only: it encodes their arrays itself."""
+
+    def __init__(self, protocol: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(protocol, *args, **kwargs)
+        settings = protocol.get_settings()
+        for codec in ARRAY_CODECS:
+            # The public method, `set_type_codec`, asks the server first, and takes no arrays.
+            settings.add_python_codec(
+                codec.oid,
+                codec.name,
+                "pg_catalog",
+                [],
+                "array",
+                codec.encode,
+                codec.decode,
+                "binary",
+            )

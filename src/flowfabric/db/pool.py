@@ -14,7 +14,7 @@ import asyncpg
 from flowfabric.config import DATABASE_POOLER, DATABASE_URL, DatabaseConfig, redact
 from flowfabric.counters import POOL_IN_USE, POOL_WAIT_SECONDS
 from flowfabric.db.connect_limit import connect_limit
-from flowfabric.db.connection import BaseConnection
+from flowfabric.db.connection import OwnConnection
 from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error, described
 from flowfabric.db.kept_alive import KeptAliveConnection
 from flowfabric.db.kept_connections import KeptConnections, PooledConnection
@@ -84,7 +84,7 @@ async def connect(
         return await open_one(
             config.dsn,
             timeout=config.connect_timeout,
-            connection_class=BaseConnection,
+            connection_class=OwnConnection,
             **settings,
         )
     except _CONNECT_ERRORS as error:
@@ -128,7 +128,7 @@ class Pool:
                 max_size=config.pool_size,
                 max_inactive_connection_lifetime=0,
                 timeout=config.connect_timeout,
-                connection_class=KeptAliveConnection if for_handlers else BaseConnection,
+                connection_class=KeptAliveConnection if for_handlers else OwnConnection,
                 **_IN_TURN,
                 **_settings(config, role, planner_settings=not for_handlers),
             )

@@ -1,6 +1,8 @@
 """What a worker lets happen now that the sweeps would do soon.
 
-With a database of its own the worker runs the sweeps itself; over HTTP the server does.
+With a database of its own the worker runs the sweeps itself; over HTTP the server does. The sweeps
+are most of the engine, so they are imported when the first one is run: a program that only submits
+imports this module too.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from flowfabric.db.transaction import run
 from flowfabric.db.vacuum_leases import vacuum_leases as vacuum
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.reconcile import make_due_claimable as due
 
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
@@ -22,7 +23,9 @@ _AT_ONCE: Final = 500
 async def compensate(engine: EngineLike) -> None:
     """The compensations of executions that have failed are claimable."""
     if engine.is_remote is False:  # the server does so when it records a failure
-        await due.compensate(engine.pool)
+        from flowfabric.reconcile.make_due_claimable import compensate
+
+        await compensate(engine.pool)
 
 
 async def expire_attempts(engine: EngineLike) -> None:
@@ -30,14 +33,18 @@ async def expire_attempts(engine: EngineLike) -> None:
     if engine.is_remote is True:
         await engine.make_due(timeouts=True)
     else:
-        await due.expire_attempts_due(engine.pool)
+        from flowfabric.reconcile.make_due_claimable import expire_attempts_due
+
+        await expire_attempts_due(engine.pool)
 
 
 async def make_due_claimable(engine: EngineLike) -> bool:
     """What is due is claimable; True if something is left, because another process sweeps it."""
     if engine.is_remote is True:
         return await engine.make_due()
-    return await due.make_due_claimable(engine.pool)
+    from flowfabric.reconcile.make_due_claimable import make_due_claimable
+
+    return await make_due_claimable(engine.pool)
 
 
 async def promote(engine: EngineLike) -> None:

@@ -8,11 +8,10 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.notifier import notifies
-from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import (
-    AppliedCall,
     SeenExecution,
     answers,
     held_leases,
@@ -40,7 +39,9 @@ COMPLETE: Final[LiteralString] = (
         by_holder=True,
     )
     + """
-SELECT ordinal FROM ended
+SELECT CASE WHEN count(*) < cardinality(%(lease_id)s::uuid[])
+            THEN coalesce(array_agg(ordinal), '{}') END AS ordinals
+  FROM ended
 """
 )
 
@@ -65,6 +66,13 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     repeated: bool = False
 
 
+class _Ended(msgspec.Struct, frozen=True):
+    """What the statement did: one row for a batch of hundreds."""
+
+    ordinals: list[int] | None
+    """The calls that ended their executions, by their numbers from 1; None: all."""
+
+
 async def complete(
     conn: Connection, completions: Sequence[Completion]
 ) -> list[Completed | Refusal]:
@@ -74,18 +82,18 @@ async def complete(
     written. A refusal has no effect on the other calls.
     """
     leases = [completion.lease for completion in completions]
-    ended = await fetch_all(
+    ended = await fetch_one(
         conn,
         COMPLETE,
-        AppliedCall,
+        _Ended,
         notifies=notifies("completion"),
         result=[completion.result for completion in completions],
         result_encoding=_encodings(completions),
         **fence_columns(leases),
     )
-    return await answers(
-        conn, leases, [row.ordinal for row in ended], done=_done, done_before=_done_before
-    )
+    everything = range(1, len(leases) + 1)
+    changed = everything if ended.ordinals is None else ended.ordinals
+    return await answers(conn, leases, changed, done=_done, done_before=_done_before)
 
 
 def _encodings(completions: Sequence[Completion]) -> list[str | None] | None:

@@ -87,7 +87,9 @@ LEASED_ROW: Final[LiteralString] = """
 """The columns of `LeasedRow`, from `leased` and `ff.route route`."""
 
 
+# Once: an enum looks its members up by Python code.
 _ATTEMPT_TYPES: Final = {each.value: each for each in AttemptType}
+_FRESH, _RESUMED = LeaseHandleKind.FRESH, LeaseHandleKind.RESUMED
 _instant: Final = lru_cache(maxsize=16)(instant)  # the rows of a claim have the same
 
 
@@ -157,5 +159,5 @@ def claimed(row: LeasedRow, lease_id: UUID) -> Claimed:
         claimed_at=_instant(row.claimed_at_ms),
         flow_id=row.flow_id,
         quota_key_id=row.quota_key_id,
-        kind=LeaseHandleKind.RESUMED if row.goes_on else LeaseHandleKind.FRESH,
+        kind=_RESUMED if row.goes_on else _FRESH,
     )
