@@ -374,7 +374,6 @@ LIMITS: Mapping[str, set[str]] = {
     "quotas.list_busiest_keys": {
         "exec_core",
         "lease",
-        "lease+quota_key",
         "quota_key",
         "quota_key+quota_window",
         "quota_policy",
