@@ -188,6 +188,7 @@ ELSEWHERE: Final = {
     "/approvals/{execution_id}/{waitpoint_id}/link",
     "/sessions/{session_id}/close",
     "/logout",
+    "/prefs",
 }
 """Acts with a test of their own, below or in another module."""
 

@@ -89,6 +89,16 @@ async def test_a_long_stream_keeps_2000_rows(page: Page, served: Served) -> None
     frames = page.locator("#frames .frame")
     await expect(frames.last).to_contain_text("2600", timeout=30_000)
     assert await frames.count() == 2_000
+    box = page.locator("#frame-box")
+    at_end = "(box) => box.scrollHeight - box.scrollTop - box.clientHeight"
+    await expect(frames.last).to_be_in_viewport()
+    assert await box.evaluate(at_end) < 2
+    await box.hover()
+    await page.mouse.wheel(0, -300)
+    await expect(page.locator("#follow")).not_to_be_checked()
+    await say(range(2_601, 2_602))
+    await expect(frames.last).to_contain_text("2601")
+    assert await box.evaluate(at_end) > 100  # what a person reads does not move away
 
 
 async def test_an_open_page_survives_a_restart_of_the_server(

@@ -22,7 +22,7 @@ WIDER = "() => document.documentElement.scrollWidth - document.documentElement.c
 LOOKS = ((1440, "light"), (360, "dark"), (360, "light"), (1440, "dark"))
 CHANGES = "main a[data-act]:not([href$='/logout'])"
 """What changes something beside the session of the person."""
-FOR_ALL = {"/queries/save", "/logout", "/sessions/{session_id}/close"}
+FOR_ALL = {"/queries/save", "/logout", "/prefs", "/sessions/{session_id}/close"}
 """Acts of everybody who is logged in."""
 COLOURS = ["color-contrast"]
 """What differs between themes of the same width."""

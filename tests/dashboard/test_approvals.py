@@ -38,6 +38,10 @@ async def test_two_people_answer_and_a_double_click_counts_once(
     assert "Copy link" not in page  # nobody answers without a login here
     assert (await ann.get(path_of(busy, "link"))).status_code == 409
     assert "Ship 2.0?" not in (await ann.get("/approvals?q=nothing")).text
+    for found in ("q=ship+2", "q=approval", "kind=ship_release", "q=SHIP&kind=ship_release"):
+        assert 'class="card approval"' in (await ann.get(f"/approvals?{found}")).text, found
+    assert 'class="card approval"' not in (await ann.get("/approvals?q=ship&kind=build")).text
+    assert 'class="card approval"' not in (await ann.get("/approvals?cursor=20")).text
 
     dialog = (await ann.get(path_of(busy, "answer"))).text
     nonce, token = NONCE.findall(dialog)[0], TOKEN.findall(dialog)[0]

@@ -24,6 +24,7 @@ async def test_a_budget_is_made_spent_raised_and_reset(
         "limits": "tokens 100 80\n\neuros 0 5",
         "reset": "1d",
         "mode": "strict",
+        "reason": "a new tenant",
     }
     for wrong in ({"limits": "tokens"}, {"limits": " "}, {"reset": "soon"}, {"name": " "}):
         await send(ann, "/budgets/new", {**new, **wrong}, 422)
@@ -44,7 +45,11 @@ async def test_a_budget_is_made_spent_raised_and_reset(
         data = {"_csrf": token, "_preview": "yes", **limits, "hard.tokens": hard}
         assert said in (await ann.post(f"{path}/limits", data=data)).text
     await send(ann, f"{path}/limits", {**limits, "hard.tokens": "200", "reason": "they paid"})
+    await ff_engine.create_execution([given.new(execution_kind="a", policy=policy)])
     assert len(await ff_engine.claim(given.WORKER, ttl=30)) == 1
+    page = (await ann.get(path)).text
+    assert "1 running, 1 waiting for a worker" in page
+    assert f'href="/ui/workers/{given.WORKER.worker_instance_id}"' in page
     await send(ann, f"{path}/reset", {"reason": "new month"})
     assert (await ff_engine.get_budget_status("acme")).usage["tokens"] == 0
     events = (await ff_engine.list_events("operator", limit=5)).events
@@ -79,6 +84,7 @@ async def test_a_limit_is_made_looked_at_and_changed_within_its_namespace(
 ) -> None:
     async with browser(served) as admin:
         new = {"name": "bank", "namespace": "default", "concurrent": "1", "starts": "0"}
+        new["reason"] = "the bank asked"
         await send(admin, "/quotas/new", {**new, "starts": "5", "window": ""}, 400)
         await send(admin, "/quotas/new", {**new, "window": "60s"})
         [found] = await ff_engine.list_quota_policies(namespace="default")

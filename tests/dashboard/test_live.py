@@ -13,7 +13,7 @@ from flowfabric.ids import new_uuid
 from flowfabric.server.app import Application
 from flowfabric.states import Role
 from tests import given
-from tests.dashboard.conftest import Person
+from tests.dashboard.conftest import Person, send
 from tests.worker.facts import eventually
 
 VIEWERS = 200
@@ -108,3 +108,20 @@ async def test_every_viewer_hears_goodbye_when_the_server_stops(served: Applicat
     assert all(stream.heard.endswith(b"event: bye\ndata: {}\n\n") for stream, _ in pages)
     for each in opened:
         await each.__aexit__(None, None, None)
+
+
+async def test_a_stream_ends_with_the_session_that_opened_it(
+    served: Application, ff_engine: Engine, person: Person
+) -> None:
+    ann = await person(Role.READER, label="ann")
+    cookie = "; ".join(f"{name}={value}" for name, value in ann.cookies.items())
+    async with listening(served, ["overview"], cookie) as (stream, task):
+
+        async def told() -> bool:
+            return b"event: changed" in stream.heard
+
+        await eventually(told, within=30)
+        await send(ann, "/logout", {})
+        await asyncio.wait_for(asyncio.shield(task), 20)
+
+    assert stream.heard.endswith(b"event: bye\ndata: {}\n\n")

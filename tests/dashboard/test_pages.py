@@ -21,6 +21,7 @@ from tests.dashboard.test_access import paths_of
 from tests.engine.suspensions.given_suspended import suspended
 from tests.worker.facts import eventually
 
+WHY = "for the tests"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -298,9 +299,15 @@ async def test_an_approval_is_answered_and_a_token_is_shown_once(
         decided = await person.get(path)
         assert (decided.status_code, "decided elsewhere" in decided.text) == (404, True)
 
-        await _send(person, "/keys/rotate", {"kid": "k2", "grace": "1h", "reason": "yearly"})
+        odd = {"kid": "k2", "grace": "1h", "reason": "yearly", "secret": "not hex"}
+        refused = await _send(person, "/keys/rotate", odd, 400)
+        assert "hex digits" in refused
+        assert "not hex" not in refused
+        own = {**odd, "secret": "0f" * 32}
+        await _send(person, "/keys/rotate", own)
+        await _send(person, "/keys/rotate", own)  # the same key: nothing is rotated
         assert (await ff_engine.list_waitpoint_hmac_kids()).current_kid == "k2"
-        form = {"label": "ann", "role": "admin", "namespaces": "*", "expires": "90d"}
+        form = {"label": "ann", "role": "admin", "namespaces": "*", "expires": "90d", "reason": WHY}
         shown = await _send(person, "/tokens/new", form, 200)
         [token] = await ff_engine.list_tokens()
         assert f"{token.label}" in shown
@@ -310,7 +317,7 @@ async def test_an_approval_is_answered_and_a_token_is_shown_once(
 async def test_whoever_makes_the_first_token_is_not_locked_out(
     served: Application, ff_engine: Engine
 ) -> None:
-    form = {"label": "ann", "role": "reader", "namespaces": "*", "expires": ""}
+    form = {"label": "ann", "role": "reader", "namespaces": "*", "expires": "", "reason": WHY}
     async with browser(served) as person:
         asked = (await person.get("/tokens/new")).text
         assert "closed to everybody without a token" in asked

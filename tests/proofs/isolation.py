@@ -321,6 +321,7 @@ def _of_limits(engine: Engine, mine: Place, foreign: Place) -> dict[str, tuple[A
             *ids,
         ),
         "list_quota_keys": (lambda each: engine.list_quota_keys(each, **space), *ids),
+        "list_busiest_keys": (lambda each: engine.list_busiest_keys(each, **space), *ids),
         "update_quota_policy": (
             lambda each: engine.update_quota_policy(each, QuotaLimits(), **space),
             *ids,

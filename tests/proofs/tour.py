@@ -614,6 +614,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "list_spend": reads("id", lambda e, p: e.list_spend(p.budget)),
     "list_own_spend": reads("id", lambda e, p: e.list_own_spend(p.ended)),
     "list_held_back": reads("id", lambda e, p: e.list_held_back(p.budget)),
+    "read_attached": reads("id", lambda e, p: e.read_attached(p.budget)),
     "read_budget_history": reads("id", lambda e, p: e.read_budget_history(p.budget, window=3600)),
     "read_policy": reads("id", lambda e, p: e.read_policy(p.ended)),
     "count_waitpoints_by_kid": reads("all", lambda e, _: e.count_waitpoints_by_kid()),
@@ -792,6 +793,9 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     "list_quota_policies": reads(
         "namespace", lambda e, p: e.list_quota_policies(namespace=p.namespace)
+    ),
+    "list_busiest_keys": reads(
+        "namespace", lambda e, p: e.list_busiest_keys(LIMIT, namespace=p.namespace)
     ),
     "list_quota_keys": reads(
         "namespace", lambda e, p: e.list_quota_keys(LIMIT, namespace=p.namespace)

@@ -308,6 +308,8 @@ READS: Mapping[str, set[str]] = {
     "executions.budget_reason": {"exec_core"},
     "budgets.list_budgets": {"budget_policy+budget_usage"},
     "budgets.list_held_back": {"exec_core"},
+    "budgets.read_attached: what waits": {"ready"},
+    "budgets.read_attached: what runs": {"exec_core+lease"},
     "budgets.list_own_spend": {"budget_usage_by_exec"},
     "lifecycle.delays_due": {"exec_core"},
     "db.doctor: rows that the sweeps should have moved": {"exec_core", "lease", "worker_registry"},
@@ -370,6 +372,14 @@ LIMITS: Mapping[str, set[str]] = {
     "lifecycle.lock_for_claim": {"quota_policy"},
     "quotas.check_admission": {"lease", "quota_admitted"},
     "quotas.keys_due": {"quota_key", "quota_wakeup"},
+    "quotas.list_busiest_keys": {
+        "exec_core",
+        "lease",
+        "quota_key",
+        "quota_key+quota_window",
+        "quota_policy",
+        "ready",
+    },
     "quotas.list_quota_keys": {
         "exec_core",
         "lease",

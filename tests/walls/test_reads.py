@@ -12,7 +12,15 @@ _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
 READS = {
     "activity": {"ff.completion_event", "ff.exec_core", "ff.route"},
-    "budgets": {"ff.edge", "ff.edge_group", "ff.exec_core", "ff.execution", "ff.route"},
+    "budgets": {
+        "ff.edge",
+        "ff.edge_group",
+        "ff.exec_core",
+        "ff.execution",
+        "ff.lease",
+        "ff.ready",
+        "ff.route",
+    },
     "events": {
         "ff.attempt",
         "ff.completion_event",

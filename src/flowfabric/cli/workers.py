@@ -102,6 +102,8 @@ def _stuck(entry: WorkerEntry) -> str:
         f"{count} stuck in {kind!r}{' (not claimed)' if kind in entry.unclaimed_kinds else ''}"
         for kind, count in entry.stuck_threads.items()
     ]
+    if entry.loop_blocked:
+        parts.append(f"its event loop was blocked for {entry.loop_blocked.total_seconds():.1f} s")
     return f"[yellow]{escape(', '.join(parts))}[/]" if parts else ""
 
 

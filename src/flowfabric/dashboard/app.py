@@ -130,7 +130,7 @@ class _Request:
         )
         if self.path == "/live" and method == "GET":
             self.sent = True
-            await live(visit, self.receive, self.send)
+            await live(visit, self.scope, self.receive, self.send)
             return
         if self.path == "" or (self.path == "/" and "/" not in PATHS):
             first = "/" if "/" in PATHS else "/executions"
@@ -272,8 +272,8 @@ class _Request:
                 toast = self.cookies.get(TOAST, "")
                 if toast:
                     self.set_cookies.append(cookie(TOAST, "", secure=self.secure, seconds=0))
-                waiting = await inbox.waiting(visit)
-                body = render_page(visit, answer, toast=unquote(toast), inbox_waiting=waiting)
+                around = await inbox.shell(visit)
+                body = render_page(visit, answer, toast=unquote(toast), **around)
                 headers = {"cache-control": "no-store"}
                 await self._raw(Raw(data=body, media=HTML, status=answer.status, headers=headers))
             case Redirect():
@@ -317,7 +317,10 @@ class _Request:
         title = error.title if isinstance(error, PageProblem) else title_of(status)
         values = {"status": status, "kind": kind, "detail": detail, "request_id": self.request_id}
         if any(each in self.headers for each in _SCRIPTED):
-            body = f"{title}: {detail}".encode()
+            text = f"{title}: {detail}"
+            if acts.FRAGMENT in self.headers:  # shown as a toast, which stays until it is closed
+                text = f"{text} ({kind}, {self.request_id})"
+            body = text.encode()
             await self._raw(Raw(data=body, media="text/plain; charset=utf-8", status=status))
             return
         if self.visit is not None:

@@ -1,8 +1,8 @@
-"""How many questions wait for a person: the number beside Approvals, on every page."""
+"""What stands around every page: how many questions wait for a person, and the namespaces."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from flowfabric.dashboard.visit import Visit
 from flowfabric.errors import FlowFabricError
@@ -10,6 +10,16 @@ from flowfabric.errors import FlowFabricError
 HEADER: Final = "x-ff-inbox"
 """The header of every region by which an open page learns the number."""
 _COUNTED: Final = 100
+_NAMED: Final = 200
+
+
+async def shell(visit: Visit) -> dict[str, Any]:
+    """What every page shows around its content: the number, and the namespaces to choose from."""
+    try:
+        namespaces = await visit.site.namespaces() if visit.principal.everywhere else []
+    except FlowFabricError:
+        namespaces = []
+    return {"inbox_waiting": await waiting(visit), "all_known": namespaces[:_NAMED]}
 
 
 async def waiting(visit: Visit) -> str:

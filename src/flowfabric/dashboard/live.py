@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.api.leaves import parse_execution_id
+from flowfabric.dashboard.access import read_cookies
 from flowfabric.dashboard.problems import PageProblem
-from flowfabric.dashboard.pulse import BEATEN, MOST_TOPICS, RESYNC, Viewer
+from flowfabric.dashboard.pulse import BEAT, BEATEN, MOST_TOPICS, RESYNC, Viewer
 from flowfabric.dashboard.view.frames import frame_value
 from flowfabric.dashboard.visit import Visit
 from flowfabric.errors import EngineError, FlowFabricError
@@ -45,8 +47,8 @@ def encode(event: str, data: Any, place: str = "") -> bytes:
     return f"{head}event: {event}\ndata: {msgspec.json.encode(data).decode()}\n\n".encode()
 
 
-async def live(visit: Visit, receive: Receive, send: Send) -> None:
-    """Tell the page what has changed until it leaves or the server stops."""
+async def live(visit: Visit, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    """Tell the page what has changed until it leaves, its session ends or the server stops."""
     given = visit.queries("t")
     if len(given) > MOST_TOPICS:
         raise PageProblem(422, f"A page may watch {MOST_TOPICS} topics.")
@@ -62,6 +64,7 @@ async def live(visit: Visit, receive: Receive, send: Send) -> None:
         sources += [asyncio.create_task(_fill(queue, _frames(visit, each))) for each in streams]
         sources += [asyncio.create_task(_fill(queue, _states(visit, each))) for each in graphs]
         coming: asyncio.Task[bytes] | None = None
+        looked_at = time.monotonic()
         try:
             await _write(send, b": open\n\n")
             while True:
@@ -71,7 +74,10 @@ async def live(visit: Visit, receive: Receive, send: Send) -> None:
                 )
                 if gone.done():
                     return
-                if stop.done():
+                may_look = True
+                if time.monotonic() - looked_at >= BEAT:
+                    looked_at, may_look = time.monotonic(), await _may_still_look(visit, scope)
+                if stop.done() or not may_look:
                     await _write(send, BYE)
                     await send({"type": "http.response.body", "body": b""})
                     return
@@ -82,6 +88,20 @@ async def live(visit: Visit, receive: Receive, send: Send) -> None:
                     await _write(send, b": quiet\n\n")
         finally:
             await cancel_all([gone, stop, *sources, *([] if coming is None else [coming])])
+
+
+async def _may_still_look(visit: Visit, scope: Mapping[str, Any]) -> bool:
+    """Is the person who opened the stream still logged in, with the same rights?
+
+    Frames have payloads, so a stream must not outlive its session. A database that does not
+    answer ends no stream: nothing is sent without it either.
+    """
+    cookies = read_cookies(visit.headers.get(b"cookie", b""))
+    try:
+        visitor = await visit.site.access.visitor(scope, cookies)
+    except FlowFabricError:
+        return True
+    return visitor is not None and visitor.principal == visit.principal
 
 
 async def _allowed(visit: Visit, given: list[str]) -> tuple[frozenset[str], list[_Stream]]:

@@ -141,6 +141,7 @@ def values_of(visit: Visit, page: PageAnswer) -> dict[str, Any]:
         "csrf_token": lambda: csrf.token(visit.visitor.secret or ""),
         "toast": "",
         "inbox_waiting": "",
+        "all_known": (),
         **page.values,
     }
 

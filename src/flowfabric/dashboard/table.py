@@ -57,7 +57,7 @@ class DialogField(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     value: str = ""
     kind: str = "text"
-    """`text`, `number`, `area`, `select`, `check`, `hidden`, or `preview`: where that stands."""
+    """`text`, `number`, `password`, `area`, `select`, `check`, `hidden`, or `preview`."""
     hint: str = ""
     choices: Sequence[tuple[str, str]] = ()
     """Values and their words."""

@@ -1318,6 +1318,7 @@ CREATE TABLE ff.worker_registry (
     registered_at_ms bigint NOT NULL,
     stuck_threads jsonb DEFAULT '{}'::jsonb NOT NULL,
     unclaimed_kinds text[] DEFAULT '{}'::text[] NOT NULL,
+    loop_blocked_ms integer DEFAULT 0 NOT NULL,
     liveness_lock bigint,
     lock_missed_at_ms bigint,
     version text DEFAULT ''::text NOT NULL,
@@ -1329,6 +1330,7 @@ COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'When the process last
 COMMENT ON COLUMN ff.worker_registry.liveness_ttl_ms IS 'Without a heartbeat for this long the process counts as dead.';
 COMMENT ON COLUMN ff.worker_registry.stuck_threads IS 'By kind: how many threads of the process still run although their attempts are over.';
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS 'Kinds that the process does not claim until one of its stuck threads has returned.';
+COMMENT ON COLUMN ff.worker_registry.loop_blocked_ms IS 'How long a handler kept the event loop of the process from running anything before the last heartbeat.';
 COMMENT ON COLUMN ff.worker_registry.liveness_lock IS 'Key of the advisory lock that the session of the process holds while the process lives; NULL: the process holds none, and its leases last until they expire.';
 COMMENT ON COLUMN ff.worker_registry.lock_missed_at_ms IS 'When a sweep first found the lock not held; NULL while the lock is held.';
 COMMENT ON COLUMN ff.worker_registry.version IS 'Version of the package that the process runs, or what its program says.';

@@ -10,6 +10,7 @@ from flowfabric.engine.budgets import (
     list_held_back,
     list_own_spend,
     list_spend,
+    read_attached,
     read_budget_history,
     read_budget_usage_and_limits,
     record_spend,
@@ -19,7 +20,7 @@ from flowfabric.engine.budgets import (
     reset_budget,
     update_budget_limits,
 )
-from flowfabric.engine.operation import procedure, statement, transaction
+from flowfabric.engine.operation import procedure, snapshot, statement, transaction
 
 
 class BudgetOperations:
@@ -38,6 +39,7 @@ class BudgetOperations:
     list_spend = statement(list_spend.list_spend)
     list_own_spend = statement(list_own_spend.list_own_spend)
     list_held_back = statement(list_held_back.list_held_back)
+    read_attached = snapshot(read_attached.read_attached)
     read_budget_history = statement(read_budget_history.read_budget_history)
     read_budget_usage_and_limits = statement(
         read_budget_usage_and_limits.read_budget_usage_and_limits

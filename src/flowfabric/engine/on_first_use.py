@@ -14,6 +14,7 @@ from flowfabric.engine.budgets.list_budgets import BudgetPage
 from flowfabric.engine.budgets.list_held_back import HeldBack, HeldBackPage
 from flowfabric.engine.budgets.list_own_spend import OwnSpend
 from flowfabric.engine.budgets.list_spend import Spend
+from flowfabric.engine.budgets.read_attached import Attached, AttachedExecution
 from flowfabric.engine.budgets.read_budget_history import BudgetHistory
 from flowfabric.engine.budgets.read_budget_usage_and_limits import BudgetUsageAndLimits
 from flowfabric.engine.budgets.release_budget import BudgetReleased
@@ -214,7 +215,8 @@ from flowfabric.tokens import WaitpointToken
 # fmt: off
 __all__ = [
     "Activity", "ActivityStep", "Admission", "AllOf", "AlreadyMember", "AnyOf", "ApiToken",
-    "Append", "Appended", "AppliedPolicy", "Attempt", "Backfilled", "Blocked",
+    "Append", "Appended", "AppliedPolicy", "Attached", "AttachedExecution", "Attempt", "Backfilled",
+    "Blocked",
     "BudgetAlreadySatisfied", "BudgetCreated", "BudgetHistory", "BudgetLimitsChanged", "BudgetPage",
     "BudgetReleased", "BudgetReset", "BudgetStatus", "BudgetUsageAndLimits", "BulkAction",
     "BulkArguments", "BulkPreview", "BulkTarget", "BulkTargetPage", "Cancellation",

@@ -9,6 +9,7 @@ from flowfabric.engine.quotas import (
     create_quota_policy,
     delete_quota_policy,
     get_quota_policy,
+    list_busiest_keys,
     list_quota_keys,
     list_quota_policies,
     read_quota_policy_limits,
@@ -29,6 +30,7 @@ class QuotaOperations:
     read_quota_policy_limits = statement(read_quota_policy_limits.read_quota_policy_limits)
     list_quota_policies = statement(list_quota_policies.list_quota_policies)
     list_quota_keys = snapshot(list_quota_keys.list_quota_keys)
+    list_busiest_keys = snapshot(list_busiest_keys.list_busiest_keys)
     check_admission = transaction(check_admission.check_admission)
     release_admission = statement(release_admission.release_admission)
     unblock_keys = statement(unblock_keys.unblock_keys)

@@ -17,6 +17,7 @@ repeat_while_leased  repeats a handler's call over trouble with the database
 running_attempt   `RunningAttempt`, and `HeldLeases`: the attempts of this process
 renewer           renews held leases and sends heartbeats, in a thread
 renewal_schedule  when the renewer does what
+loop_watch        whether a handler blocks the event loop
 watch_leases      wakes the renewer when a lease was ended by a decision elsewhere
 outcome_recorder  writes outcomes to the database in batches
 log_outcomes      the log records of attempts that did not succeed

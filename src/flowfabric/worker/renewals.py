@@ -39,7 +39,13 @@ class RenewalConnection(Protocol):
     ) -> list[Refusal | None]: ...
     async def find_lost_leases(self, leases: Sequence[Lease]) -> list[Refusal | None]: ...
     async def heartbeat(
-        self, instance: str, *, namespace: str, stuck: dict[str, int], unclaimed: list[str]
+        self,
+        instance: str,
+        *,
+        namespace: str,
+        stuck: dict[str, int],
+        unclaimed: list[str],
+        loop_blocked: float = 0.0,
     ) -> bool: ...
     async def register(
         self, settings: WorkerSettings, instance: str, kinds: tuple[str, ...]
@@ -86,7 +92,13 @@ class DatabaseRenewals:
         return await find_lost_leases(self._conn, leases)
 
     async def heartbeat(
-        self, instance: str, *, namespace: str, stuck: dict[str, int], unclaimed: list[str]
+        self,
+        instance: str,
+        *,
+        namespace: str,
+        stuck: dict[str, int],
+        unclaimed: list[str],
+        loop_blocked: float = 0.0,
     ) -> bool:
         """False if the worker is not in the registry."""
         answer = await heartbeat_worker(
@@ -95,6 +107,7 @@ class DatabaseRenewals:
             namespace=namespace,
             stuck_threads=stuck,
             unclaimed_kinds=unclaimed,
+            loop_blocked=loop_blocked,
         )
         return not isinstance(answer, WorkerNotRegistered)
 
@@ -147,11 +160,21 @@ class RemoteRenewals:
         return found
 
     async def heartbeat(
-        self, instance: str, *, namespace: str, stuck: dict[str, int], unclaimed: list[str]
+        self,
+        instance: str,
+        *,
+        namespace: str,
+        stuck: dict[str, int],
+        unclaimed: list[str],
+        loop_blocked: float = 0.0,
     ) -> bool:
         """False if the worker is not in the registry."""
         answer = await self._engine.heartbeat_worker(
-            instance, namespace=namespace, stuck_threads=stuck, unclaimed_kinds=unclaimed
+            instance,
+            namespace=namespace,
+            stuck_threads=stuck,
+            unclaimed_kinds=unclaimed,
+            loop_blocked=loop_blocked,
         )
         return not isinstance(answer, WorkerNotRegistered)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from flowfabric.config import DatabaseConfig
 from flowfabric.counters import LEASE_RENEWALS
 from flowfabric.errors import FlowFabricError, LeaseLost
+from flowfabric.worker.loop_watch import LoopWatch
 from flowfabric.worker.renewal_schedule import RenewalSchedule
 from flowfabric.worker.renewals import RenewalConnection, open_renewals
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
@@ -56,6 +57,7 @@ class Renewer:
         self._held_leases, self._threads, self._on_lost = held_leases, threads, on_lost
         self._schedule = RenewalSchedule(settings.lease_ttl, time.monotonic())
         self._owner_loop = asyncio.get_running_loop()
+        self._loop_watch = LoopWatch(self._owner_loop)
         self._thread = threading.Thread(target=self._main, name="flowfabric renewer", daemon=True)
         self._started: Future[None] = Future()
         self._stopping = threading.Event()
@@ -111,6 +113,7 @@ class Renewer:
             return
         self._started.set_result(None)
         while not self._stopping.is_set():
+            self._loop_watch.ask()
             oldest, now = self._oldest(), time.monotonic()
             next_at = self._schedule.next_at(oldest)
             if self._lock_is_lost():
@@ -307,12 +310,14 @@ class Renewer:
 
     async def _heartbeat(self, conn: RenewalConnection) -> None:
         settings, began = self._settings, time.monotonic()
+        blocked = self._loop_watch.blocked_for()
         for _ in range(2):
             registered = await conn.heartbeat(
                 self._instance,
                 namespace=settings.namespace,
                 stuck=dict(self._threads.stuck),
                 unclaimed=sorted(self._threads.exhausted),
+                loop_blocked=blocked,
             )
             if registered:
                 break

@@ -20,6 +20,7 @@ from flowfabric.server.app import Application
 from flowfabric.states import PublicState, Role
 from tests.dashboard.conftest import Person, browser
 from tests.dashboard.graph.graphs import HOSTILE
+from tests.worker.facts import eventually
 
 
 @pytest.fixture
@@ -85,6 +86,33 @@ async def test_a_flow_is_said_in_a_sentence_drawn_and_listed(
     assert "the ledger refused row 8812" in members
     assert "resize-3" not in members
     assert "As table" in said(await pages.get(f"/flows/{flow_id}?view=timeline"))
+
+
+async def test_a_member_shows_how_far_it_is_and_what_it_comes_after(
+    ff_engine: Engine, pages: httpx.AsyncClient
+) -> None:
+    edges = [("build", "deploy"), ("test", "deploy"), ("lint", "deploy"), ("deploy", "tell")]
+    flow_id, ids = await submit(ff_engine, "release", edges, lane="l")
+    hand = Hand(ff_engine, "l")
+    await hand.hold([ids["build"], ids["test"]])
+    await ff_engine.progress(hand.held[ids["build"]].lease, percent=50)
+
+    page = await pages.get(f"/flows/{flow_id}")
+    again = await pages.get(f"/flows/{flow_id}")
+    table = said(await pages.get(f"/flows/{flow_id}?view=members"))
+
+    assert page.text.count('class="done"') == 1
+    assert '<rect class="done" x="12" y="45" width="94"' in page.text
+    assert again.text.count('class="done"') == 1
+    assert "build, lint and 1 more" in table
+    await hand.complete([ids["build"]])
+    await eventually(lambda: _ended(pages, flow_id))
+
+
+async def _ended(pages: httpx.AsyncClient, flow_id: UUID) -> bool:
+    """Is the picture of a flow drawn anew once a member has ended?"""
+    text = (await pages.get(f"/flows/{flow_id}")).text
+    return 'class="done"' not in text and 'data-state="completed"' in text
 
 
 async def test_parameters_open_stacks_turn_the_graph_and_mark_the_longest_chain(

@@ -51,6 +51,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     legend: Sequence[tuple[str, str]] = ()
     """Class and name of each series."""
     is_empty: bool = False
+    left_out: int = 0
+    """Rows that there are and that are not drawn."""
 
 
 def check_class(name: str) -> None:

@@ -15,6 +15,7 @@ from flowfabric.dashboard.graph import (
     Collapsed,
     CriticalPath,
     DrawOptions,
+    Graph,
     GraphDirection,
     Layout,
     choose,
@@ -25,6 +26,8 @@ from flowfabric.dashboard.graph import (
 )
 
 _MOST_KEPT: Final = 64
+_MOST_DRAWN: Final = 8
+"""Drawings that are kept; one of 1,000 members has 600 KB."""
 MINIMAP_FROM: Final = 100
 """So many nodes have a minimap."""
 
@@ -70,10 +73,23 @@ class FlowPicture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layouts:
-    """Keeps the layouts of 64 drawings."""
+    """Keeps the layouts of 64 drawings, and the newest drawings themselves."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[object, Layout] = OrderedDict()
+        self._drawn: OrderedDict[object, tuple[Graph, FlowPicture]] = OrderedDict()
+
+    def drawn(self, key: object, graph: Graph) -> FlowPicture | None:
+        """The picture that was drawn by this key, if nothing has changed in the graph since."""
+        found = self._drawn.get(key)
+        return found[1] if found is not None and found[0] == graph else None
+
+    def keep(self, key: object, graph: Graph, picture: FlowPicture) -> None:
+        """Another page shows the same soon: a large drawing takes longer than all of its page."""
+        self._drawn[key] = graph, picture
+        self._drawn.move_to_end(key)
+        while len(self._drawn) > _MOST_DRAWN:
+            self._drawn.popitem(last=False)
 
     async def of(self, key: object, drawn: Collapsed, direction: GraphDirection) -> Layout:
         """The layout of a drawing; a large one is computed in a thread."""
@@ -105,6 +121,9 @@ async def picture(
 ) -> FlowPicture:
     """Draw the flow as the options say."""
     graph = read.graph
+    same = (read.flow.flow_id, options, member_href(""), stack_href(""))
+    if not options.with_path and (found := layouts.drawn(same, graph)) is not None:
+        return found
     whole = collapse(graph, opened=options.opened, grouped=options.grouped)
     chosen = choose(
         graph, whole, focus=options.focus, depth=options.depth, draw_all=options.draw_all
@@ -134,7 +153,7 @@ async def picture(
             chosen=options.chosen,
         ),
     )
-    return FlowPicture(
+    made = FlowPicture(
         svg=svg,
         shown=len(drawn.nodes),
         total=chosen.total,
@@ -148,6 +167,8 @@ async def picture(
         path=path,
         matching=None if matching is None else len(matching),
     )
+    layouts.keep(same, graph, made)
+    return made
 
 
 def _matching(read: FlowRead, options: PictureOptions) -> frozenset[int] | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from flowfabric.dashboard.charts import Chart, StripRow, StripSpan, strip
 from flowfabric.dashboard.flows.reading import FlowRead
 from flowfabric.dashboard.graph import collapse, words
@@ -53,7 +55,8 @@ def timeline(
     rows.sort(key=lambda row: row[0])
     ticks = ["0", *(length(seconds * place / _TICKS) for place in range(1, _TICKS + 1))]
     shown = [row for _, row in rows[:ROWS]]
-    return strip("Members over time", shown, seconds=seconds, ticks=ticks if shown else ())
+    chart = strip("Members over time", shown, seconds=seconds, ticks=ticks if shown else ())
+    return msgspec.structs.replace(chart, left_out=len(rows) - len(shown))
 
 
 def _on_top(spans: list[StripSpan]) -> list[StripSpan]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from flowfabric.dashboard.flows.reading import FlowRead
 from flowfabric.dashboard.graph import BAR_ORDER, words
-from flowfabric.states import DerivedFlowState, PublicState
+from flowfabric.states import BlockingReason, DerivedFlowState, PublicState
 
 _NEXT: Final = 2
 _PHRASES: Final = (
@@ -41,11 +41,19 @@ def sentence(read: FlowRead) -> str:
     if read.flow.derived_state.is_settled:
         done = states[PublicState.COMPLETED]
         return f"{_ENDS[read.flow.derived_state]}: {done:,} of {len(read.members):,} succeeded."
+    people = sum(
+        member.public_state is PublicState.SUSPENDED
+        and member.blocking_reason is BlockingReason.WAITING_FOR_APPROVAL
+        for member in read.members
+    )
+    states[PublicState.SUSPENDED] -= people
     parts = [
         f"{states[state]:,} {one if states[state] == 1 else many}"
         for state, one, many in _PHRASES
         if states[state]
     ]
+    if people:
+        parts.append(f"{people:,} {'waits' if people == 1 else 'wait'} for a person")
     said = ", ".join(parts) or f"{len(read.members):,} members wait for others"
     coming = _next(read)
     return f"{said}; next: {', '.join(coming)}." if coming else f"{said}."

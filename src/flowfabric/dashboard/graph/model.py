@@ -157,12 +157,20 @@ def graph_of(
                 attempts=member.total_attempt_count,
                 join=joins.get(member.execution_id),
                 not_needed=number in lost and member.public_state is PublicState.CANCELLED,
+                progress=_progress(member),
                 took=_took(member, now),
             )
             for number, member in enumerate(members)
         ],
         links=links,
     )
+
+
+def _progress(member: FlowMember) -> float | None:
+    """What the handler of a member that runs has reported, from 0 to 1."""
+    if member.progress_pct is None or member.public_state is not PublicState.ACTIVE:
+        return None
+    return member.progress_pct / 100
 
 
 def _took(member: FlowMember, now: datetime) -> float | None:

@@ -10,6 +10,8 @@ from flowfabric.conditions import Signal
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.pages.approval_acts import ROUTES as ACTS
 from flowfabric.dashboard.pages.approval_acts import answers_of, can_link, question_of
+from flowfabric.dashboard.pages.review_acts import ROUTES as REVIEW_ACTS
+from flowfabric.dashboard.pages.review_acts import may_replay
 from flowfabric.dashboard.table import screen
 from flowfabric.dashboard.view.json_text import Payload, payload
 from flowfabric.dashboard.visit import Visit
@@ -21,7 +23,8 @@ from flowfabric.errors import EngineError
 from flowfabric.states import BlockingReason, PublicState
 
 STATES: Final = ("open", "answered", "expired")
-_LOOKED_AT: Final = 200
+_LOOKED_AT: Final = 1000
+_SUSPENDED: Final = 200
 _CARDS: Final = 20
 _CLOSED: Final = 50
 _SIGNALS: Final = (BlockingReason.WAITING_FOR_SIGNAL, BlockingReason.WAITING_FOR_APPROVAL)
@@ -110,30 +113,48 @@ async def _open(visit: Visit) -> dict[str, Any]:
     page = await engine.list_open_waitpoints(namespace=namespace, limit=_LOOKED_AT)
     far = visit.now.replace(year=visit.now.year + 100)
     waitpoints = sorted(
-        (
+        [
             each
             for each in page.waitpoints
             if (each.expires_at is None or each.expires_at > visit.now)
-            and _is_wanted(visit, each.waitpoint_key, each.execution_kind)
-        ),
+            and await _is_asked_for(visit, each)
+        ],
         key=lambda each: each.expires_at or far,
     )
-    cards = [await _card(visit, each) for each in waitpoints[:_CARDS]]
+    given = visit.query("cursor")
+    begin = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else 0
+    end = begin + _CARDS
+    cards = [await _card(visit, each) for each in waitpoints[begin:end]]
     suspended = Search(namespace=namespace, public_states=(PublicState.SUSPENDED,), sort="old")
-    found = (await engine.search_executions(suspended, limit=_LOOKED_AT)).executions
+    found = (await engine.search_executions(suspended, limit=_SUSPENDED)).executions
     with_waitpoint = {each.execution_id for each in page.waitpoints}
+    reviews = await engine.list_reviews(namespace=namespace)
     return {
         "cards": [each for each in cards if each is not None],
+        "begin": begin,
         "count": len(waitpoints),
         "more": page.next_cursor is not None,
+        "next": end if end < len(waitpoints) else None,
+        "before": max(begin - _CARDS, 0) if begin else None,
         "links": can_link(visit),
         "signals": [
             each
             for each in found
             if each.blocking_reason in _SIGNALS and each.execution_id not in with_waitpoint
         ],
-        "review": await engine.list_reviews(namespace=namespace),
+        "review": [(each, await may_replay(visit, each.sample)) for each in reviews],
     }
+
+
+async def _is_asked_for(visit: Visit, waitpoint: OpenWaitpoint) -> bool:
+    """Is it one that the page looks for? What it asks is a tag of its execution."""
+    if _is_wanted(visit, waitpoint.waitpoint_key, waitpoint.execution_kind):
+        return True
+    if not visit.query("q"):
+        return False
+    found = await visit.engine.describe_execution(waitpoint.execution_id)
+    tags = {} if found is None else found.tags
+    return _is_wanted(visit, question_of(tags, waitpoint), waitpoint.execution_kind)
 
 
 async def _card(visit: Visit, waitpoint: OpenWaitpoint) -> ApprovalCard | None:
@@ -175,4 +196,4 @@ async def _document(visit: Visit, found: ExecutionSnapshot) -> Payload | None:
     return payload(summary.document_json, "json", visit.site.settings.redact)
 
 
-ROUTES: Final = (screen("/approvals", approvals), *ACTS)
+ROUTES: Final = (screen("/approvals", approvals), *ACTS, *REVIEW_ACTS)

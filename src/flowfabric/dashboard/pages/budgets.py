@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.pages.budget_charts import usage_charts
-from flowfabric.dashboard.pages.quotas import KEYS, busiest, caps
+from flowfabric.dashboard.pages.quotas import caps
 from flowfabric.dashboard.problems import FormProblem, not_found
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, Preview, act, screen
 from flowfabric.dashboard.view.durations import parse_length
@@ -76,10 +76,10 @@ async def budgets(visit: Visit) -> PageAnswer:
     limits: list[ShownLimit] = []
     for namespace in (await visit.namespaces())[:50]:
         for policy in await visit.engine.list_quota_policies(namespace=namespace, limit=100):
-            keys = await visit.engine.list_quota_keys(
-                policy.quota_policy_id, namespace=namespace, count=KEYS
+            keys = await visit.engine.list_busiest_keys(
+                policy.quota_policy_id, namespace=namespace, count=_BUSIEST
             )
-            limits.append(ShownLimit(policy=policy, keys=busiest(keys)[:_BUSIEST]))
+            limits.append(ShownLimit(policy=policy, keys=keys))
     values = {
         "budgets": [
             (each, dimensions(each), await _held(visit, each) if each.spent else 0)
@@ -108,6 +108,7 @@ async def budget(visit: Visit) -> PageAnswer:
         "over_time": usage_charts(history, [(d.name, d.soft, d.hard) for d in dims], within),
         "window": window,
         "spenders": await visit.engine.list_spend(found.budget_id, limit=20),
+        "attached": await visit.engine.read_attached(found.budget_id, limit=20),
         "held": await visit.engine.list_held_back(found.budget_id, limit=20),
         "counted": COUNTED,
     }
@@ -134,7 +135,6 @@ async def ask_new(visit: Visit) -> Dialog:
         " limit.",
         button="Make budget",
         back="/budgets",
-        reason=False,
         fields=[
             DialogField(
                 name="name", label="Name", required=True, hint="Code names the budget by it."

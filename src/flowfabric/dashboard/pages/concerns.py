@@ -10,10 +10,14 @@ import msgspec
 from flowfabric.dashboard.pages.settings import last_failures
 from flowfabric.dashboard.view.durations import length
 from flowfabric.dashboard.visit import Visit
+from flowfabric.engine.workers.list_unserved_routes import UnservedRoute
 from flowfabric.states import LaneState, ScheduleState
 
 _LATE: Final = timedelta(minutes=1)
 _REVIEWS: Final = 5
+_KINDS: Final = 3
+"""Of more kinds of one lane than these nobody wants a sentence each."""
+_SENTENCES: Final = 20
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,17 +46,23 @@ async def concerns(visit: Visit) -> list[Concern]:
 
 
 async def _unserved(visit: Visit) -> list[Concern]:
+    """A sentence for each kind; one for the whole lane where many kinds have no worker."""
+    by_lane: dict[tuple[str, tuple[str, ...]], list[UnservedRoute]] = {}
+    for each in await visit.engine.list_unserved_routes(namespace=visit.namespace, limit=100):
+        by_lane.setdefault((each.lane_id, tuple(each.missing_capabilities)), []).append(each)
     found: list[Concern] = []
-    for each in await visit.engine.list_unserved_routes(namespace=visit.namespace, limit=20):
-        missing = ", ".join(each.missing_capabilities)
-        text = f"No live worker can run {each.waiting:,} of {each.execution_kind}"
-        text += f" on lane {each.lane_id}{f': {missing} is missing' if missing else ''},"
-        text += f" for {length(visit.now - each.since)}"
-        href = visit.url(
-            "/executions", state="waiting", lane=each.lane_id, kind=each.execution_kind
-        )
-        found.append(Concern(rank=1, text=text, href=href, hue="red"))
-    return found
+    for (lane, missing), routes in by_lane.items():
+        groups = [routes] if len(routes) > _KINDS else [[each] for each in routes]
+        for group in groups:
+            first, waiting = group[0], sum(each.waiting for each in group)
+            kind = first.execution_kind if len(group) == 1 else ""
+            said = kind or f"{len(group):,} kinds, such as {first.execution_kind},"
+            text = f"No live worker can run {waiting:,} of {said} on lane {lane}"
+            text += f": {', '.join(missing)} is missing" if missing else ""
+            text += f", for {length(visit.now - min(each.since for each in group))}"
+            href = visit.url("/executions", state="waiting", lane=lane, kind=kind)
+            found.append(Concern(rank=1, text=text, href=href, hue="red"))
+    return found[:_SENTENCES]
 
 
 async def _lanes(visit: Visit) -> list[Concern]:

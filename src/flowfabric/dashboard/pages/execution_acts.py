@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.dashboard.pages.review_acts import is_stopped_alone
 from flowfabric.dashboard.pages.versions import now, seen, versioned
 from flowfabric.dashboard.problems import FormProblem
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act
@@ -74,8 +75,14 @@ _OFFERS: Final = (
 
 def offered(visit: Visit, found: ExecutionSnapshot) -> list[Offer]:
     """The acts that the person may do, with why some are not possible now."""
+    again = is_stopped_alone(found)
     return [
-        Offer(path=name, label=label, why_not=why_not(name, found), danger=name == "cancel")
+        Offer(
+            path=name,
+            label=label,
+            why_not="" if name == "replay" and again else why_not(name, found),
+            danger=name == "cancel",
+        )
         for name, label, scope in _OFFERS
         if visit.may(scope)
     ]
@@ -168,6 +175,8 @@ async def ask_replay(visit: Visit) -> Dialog:
     question = f"Replay this {found.execution_kind}?"
     effect = "It is claimable again, with fresh retries. Members of its flow that were skipped"
     effect += " because of it wait again."
+    if is_stopped_alone(found):
+        effect = "It ends as cancelled, and is claimable again at once, with fresh retries."
     try:
         left = (await visit.engine.read_policy(found.execution_id)).replays_left
         effect += f" It can be replayed {left} more {'time' if left == 1 else 'times'}."
@@ -185,13 +194,22 @@ async def do_replay(visit: Visit, form: SentForm) -> ActDone:
         raise FormProblem("from", "must be one of the choices")
     if (begin == "step") != (step is not None):
         raise FormProblem("from_step", "is needed to begin at a step, and only then")
+    seen_at = form.seen_at()
+    if is_stopped_alone(found):  # only what has ended can run again
+        await visit.engine.cancel_execution(
+            found.execution_id,
+            reason=form.reason(),
+            actor=visit.actor,
+            expected_last_mutation_at=seen_at,
+        )
+        seen_at = None
     await visit.engine.replay_execution(
         found.execution_id,
         from_="start" if begin == "start" else "failure",
         from_step=step,
         reason=form.reason(),
         actor=visit.actor,
-        expected_last_mutation_at=form.seen_at(),
+        expected_last_mutation_at=seen_at,
     )
     return _done(found.execution_id, "The execution runs again.")
 

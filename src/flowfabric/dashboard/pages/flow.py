@@ -26,6 +26,7 @@ from flowfabric.engine.activity.read_usual_times import MAX_KINDS
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import EngineError
+from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 from flowfabric.wire import wire
 
@@ -155,11 +156,24 @@ def _members(visit: Visit, read: FlowRead) -> dict[str, Any]:
     more = begin + PAGE
     return {
         "members": found[begin:more],
+        "upstreams": _upstreams(read, found[begin:more]),
         "matching": len(found),
         "begin": begin,
         "following": visit.again(**{"from": more}) if more < len(found) else "",
         "preceding": visit.again(**{"from": max(begin - PAGE, 0) or None}) if begin else "",
     }
+
+
+def _upstreams(read: FlowRead, shown: Sequence[FlowMember]) -> dict[ExecutionId, list[str]]:
+    """What each of these waits for, or has waited for, by name."""
+    wanted = {each.execution_id for each in shown}
+    found: dict[ExecutionId, list[str]] = {}
+    for link in read.graph.links:
+        downstream = read.members[link.downstream].execution_id
+        if downstream in wanted and not link.is_child:
+            names = found.setdefault(downstream, [])
+            names.append(read.graph.members[link.upstream].title)
+    return {each: sorted(names) for each, names in found.items()}
 
 
 async def _chosen(visit: Visit, read: FlowRead, drawn: FlowPicture | None) -> ChosenMember | None:

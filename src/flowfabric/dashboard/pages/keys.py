@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from datetime import timedelta
 from typing import Final
 
 from flowfabric.dashboard.access import session_cookie
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.problems import FormProblem, not_found
-from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act, screen
+from flowfabric.dashboard.table import ActDone, Dialog, DialogField, Preview, act, screen
 from flowfabric.dashboard.view.durations import parse_length, relative
 from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.states import Role, Scope
@@ -30,15 +31,27 @@ async def keys(visit: Visit) -> PageAnswer:
     return PageAnswer(template="keys.html", title="Keys", section="keys", values=values)
 
 
-async def _outliving(visit: Visit, kid: str | None) -> str:
-    """Until when open waitpoints need the key that signs now; empty if none does."""
+async def preview_rotate(visit: Visit, form: SentForm) -> Preview:
+    """Which open waitpoints need the key that signs now for longer than the grace."""
+    kid = (await visit.engine.list_waitpoint_hmac_kids()).current_kid
     use = next((x for x in await visit.engine.count_waitpoints_by_kid() if x.kid == kid), None)
     if use is None:
-        return ""
+        return Preview(text="")
+    grace = _grace(form)
     counted = f"{use.open_waitpoints:,} open waitpoints have tokens of {kid}"
     if use.last_expiry is None:
-        return f"{counted}; some never expire, and are refused once the grace is over."
-    return f"{counted}; the last expires {relative(use.last_expiry, visit.now)}."
+        return Preview(text=f"{counted}; some never expire, and are refused once it is over.")
+    last = relative(use.last_expiry, visit.now)
+    if use.last_expiry > visit.now + grace:
+        return Preview(text=f"{counted}; the last expires {last}, and is refused before.")
+    return Preview(text=f"{counted}; the last expires {last}, within the grace.")
+
+
+def _grace(form: SentForm) -> timedelta:
+    grace = parse_length(form.text("grace").strip())
+    if grace is None:
+        raise FormProblem("grace", "must look like 12h or 7d")
+    return grace
 
 
 async def ask_rotate(visit: Visit) -> Dialog:
@@ -48,28 +61,32 @@ async def ask_rotate(visit: Visit) -> Dialog:
         proposed = visit.now.strftime("k-%Y-%m-%d-%H%M")
     return Dialog(
         question="Rotate the signing key?",
-        effect="A new key, whose secret nobody sees, signs from now on. Tokens of the old one stay"
-        " valid for the grace.",
+        effect="A new key signs from now on. Tokens of the old one stay valid for the grace.",
         button="Rotate key",
         back="/keys",
         seen=kids.current_kid or "none",
         now=f"{kids.current_kid} signs now.",
-        warning=await _outliving(visit, kids.current_kid),
         fields=[
             DialogField(name="kid", label="Name of the new key", value=proposed, required=True),
             DialogField(name="grace", label="Grace", value=_GRACE, hint="Such as 12h or 7d."),
+            DialogField(
+                name="secret",
+                label="Secret",
+                kind="password",
+                hint="Hexadecimal. Empty: made here, and never shown.",
+            ),
         ],
     )
 
 
 async def do_rotate(visit: Visit, form: SentForm) -> ActDone:
-    grace = parse_length(form.text("grace").strip())
-    if grace is None:
-        raise FormProblem("grace", "must look like 12h or 7d")
     form.reason()
     kid = form.text("kid").strip()
     await visit.engine.rotate_waitpoint_hmac_secret_all(
-        kid, secrets.token_hex(32), grace, actor=visit.actor
+        kid,
+        form.text("secret").strip() or secrets.token_hex(32),
+        _grace(form),
+        actor=visit.actor,
     )
     return ActDone(message=f"{kid} signs from now on.")
 
@@ -82,7 +99,6 @@ async def ask_token(visit: Visit) -> Dialog:
         effect="A program or person with the token may do what its role allows, in its namespaces.",
         button="Make token",
         back="/keys",
-        reason=False,
         warning=_FIRST if first else "",
         fields=[
             DialogField(
@@ -154,7 +170,7 @@ async def do_revoke(visit: Visit, form: SentForm) -> ActDone:
 
 ROUTES: Final = (
     screen("/keys", keys, Scope.ADMIN),
-    act("/keys/rotate", ask_rotate, do_rotate, Scope.ADMIN),
+    act("/keys/rotate", ask_rotate, do_rotate, Scope.ADMIN, preview=preview_rotate),
     act("/tokens/new", ask_token, do_token, Scope.ADMIN),
     act("/tokens/{token_id}/revoke", ask_revoke, do_revoke, Scope.ADMIN),
 )

@@ -10,7 +10,6 @@ from flowfabric.dashboard.problems import FormProblem, not_found
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act, screen
 from flowfabric.dashboard.view.durations import as_length, length, parse_length
 from flowfabric.dashboard.visit import SentForm, Visit
-from flowfabric.engine.quotas.list_quota_keys import QuotaKey
 from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 from flowfabric.limits import QuotaLimits
 from flowfabric.states import Scope
@@ -28,11 +27,6 @@ def caps(limits: QuotaLimits) -> str:
         window = length(limits.window_ms / 1000)
         said.append(f"{limits.max_requests_per_window:,} starts in {window}")
     return ", ".join(said) or "anything"
-
-
-def busiest(keys: list[QuotaKey]) -> list[QuotaKey]:
-    """Those first that hold back most, then those that run most."""
-    return sorted(keys, key=lambda each: (-each.held_back, -each.held_slots, each.limit_key))
 
 
 def _window(limits: QuotaLimits) -> timedelta:
@@ -55,10 +49,10 @@ def _title(found: QuotaPolicy) -> str:
 async def quota(visit: Visit) -> PageAnswer:
     """One limit: its keys, the busiest first."""
     found = await _quota(visit)
-    keys = await visit.engine.list_quota_keys(
+    keys = await visit.engine.list_busiest_keys(
         found.quota_policy_id, namespace=found.namespace, count=KEYS
     )
-    values = {"quota": found, "keys": busiest(keys), "caps": caps(found.limits), "most": KEYS}
+    values = {"quota": found, "keys": keys, "caps": caps(found.limits), "most": KEYS}
     return PageAnswer(template="quota.html", title=_title(found), section="budgets", values=values)
 
 
@@ -132,7 +126,6 @@ async def ask_new(visit: Visit) -> Dialog:
         effect="Executions that name it are counted by their key, and wait where it has no room.",
         button="Make limit",
         back="/budgets",
-        reason=False,
         fields=[
             DialogField(name="name", label="Name", required=True, half=True),
             DialogField(

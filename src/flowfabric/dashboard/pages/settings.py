@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from flowfabric.config import redact
 from flowfabric.counters import POOL_IN_USE
+from flowfabric.dashboard.access import cookie
 from flowfabric.dashboard.answers import PageAnswer
-from flowfabric.dashboard.prefs import CHOICES
-from flowfabric.dashboard.problems import PageProblem
-from flowfabric.dashboard.table import ActDone, Dialog, act, screen
+from flowfabric.dashboard.prefs import CHOICES, COOKIE, Preferences
+from flowfabric.dashboard.problems import FormProblem, PageProblem
+from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act, screen
 from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.db.doctor import Finding, Verdict, examine
 from flowfabric.db.migrate import needed_version
@@ -23,7 +24,14 @@ from flowfabric.states import Scope
 from flowfabric.version import __version__
 
 _EVERY: Final = 10.0
+_A_YEAR: Final = 365 * 86400
 TABS: Final = ("me", "info", "doctor")
+PREFERENCES: Final = {
+    "theme": "Theme",
+    "zone": "Times in",
+    "density": "Density",
+    "keys": "Shortcuts",
+}
 HUES: Final = {Verdict.OK: "green", Verdict.WARN: "amber", Verdict.FAIL: "red"}
 _examined: dict[str, tuple[float, list[Finding]]] = {}
 
@@ -32,7 +40,7 @@ async def settings(visit: Visit) -> PageAnswer:
     """One of three tabs."""
     tabs = TABS if visit.may(Scope.ADMIN) else TABS[:2]
     tab = visit.chosen("tab", tabs)
-    values: dict[str, Any] = {"tab": tab, "tabs": tabs, "choices": CHOICES, "HUES": HUES}
+    values: dict[str, Any] = {"tab": tab, "tabs": tabs, "HUES": HUES}
     match tab:
         case "info":
             values |= await _info(visit)
@@ -41,6 +49,7 @@ async def settings(visit: Visit) -> PageAnswer:
         case _:
             values["sessions"] = await _sessions(visit)
             values["session"] = visit.visitor.session
+            values |= {"choices": CHOICES, "PREFERENCES": PREFERENCES}
     return PageAnswer(template="settings.html", title="Settings", section="settings", values=values)
 
 
@@ -155,8 +164,41 @@ async def do_logout(visit: Visit, form: SentForm) -> ActDone:
     return ActDone(message="You are logged out.", to=f"{visit.base}/login")
 
 
+async def ask_prefs(visit: Visit) -> Dialog:
+    return Dialog(
+        question="Change your preferences?",
+        effect="They are kept in this browser.",
+        button="Keep preferences",
+        back="/settings",
+        reason=False,
+        fields=[
+            DialogField(
+                name=name,
+                label=PREFERENCES[name],
+                kind="select",
+                value=getattr(visit.prefs, name),
+                choices=[(each, each) for each in words],
+            )
+            for name, words in CHOICES.items()
+        ],
+    )
+
+
+async def do_prefs(visit: Visit, form: SentForm) -> ActDone:
+    given = {name: form.text(name, getattr(visit.prefs, name)) for name in CHOICES}
+    for name, value in given.items():
+        if value not in CHOICES[name]:
+            raise FormProblem(name, "must be one of the choices")
+    kept = Preferences(**given).cookie()
+    visit.set_cookies.append(
+        cookie(COOKIE, kept, secure=visit.secure, seconds=_A_YEAR, readable=True)
+    )
+    return ActDone(message="Your preferences are kept.", reload=True)
+
+
 ROUTES: Final = (
     screen("/settings", settings),
+    act("/prefs", ask_prefs, do_prefs, Scope.ANY),
     act("/sessions/{session_id}/close", ask_close, do_close, Scope.ANY),
     act("/logout", ask_logout, do_logout, Scope.ANY),
 )

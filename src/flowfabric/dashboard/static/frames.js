@@ -35,16 +35,35 @@ function draw() {
   for (const each of fresh) showTimes(each);
   list.append(...fresh);
   while (list.children.length > MOST) list.firstElementChild.remove();
-  if (!drawing && document.getElementById("follow")?.checked) scrollDown(list);
+  follow(list);
 }
 
-function scrollDown(list) {
-  list.parentElement.scrollTop = list.parentElement.scrollHeight;
+// Rows have their true height only once they are seen, so the end moves as they are: the list is
+// held at its end for as long as it grows. Whoever moves up reads, and does not follow any more.
+let followed = null;
+const growth = new ResizeObserver(() => {
+  if (followed && document.getElementById("follow")?.checked) followed.parentElement.scrollTop = followed.parentElement.scrollHeight;
+});
+
+function follow(list) {
+  if (followed === list) return;
+  followed = list;
+  growth.disconnect();
+  growth.observe(list);
+  const box = list.parentElement;
+  const stop = () => { document.getElementById("follow").checked = false; };
+  box.addEventListener("wheel", (event) => { if (event.deltaY < 0) stop(); }, { passive: true });
+  box.addEventListener("touchmove", stop, { passive: true });
+  box.addEventListener("keydown", (event) => { if (/^(ArrowUp|PageUp|Home)$/.test(event.key)) stop(); });
 }
 
 export function startFrames() {
   const list = document.getElementById("frames");
-  if (list) scrollDown(list);
+  if (list) follow(list);
+  document.addEventListener("change", (event) => {
+    const box = event.target.id === "follow" && event.target.checked && document.getElementById("frame-box");
+    if (box) box.scrollTop = box.scrollHeight;
+  });
   onEvent("frames", (frames) => {
     waiting.push(...frames);
     if (!drawing) drawing = setTimeout(draw, PAUSE);

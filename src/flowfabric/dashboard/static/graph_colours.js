@@ -41,6 +41,7 @@ function paint({ card, paths }, state) {
   if (card.dataset.state === state) return;
   card.dataset.state = state;
   card.querySelector("use").setAttribute("href", `#i-${ICONS[state]}`);
+  if (state !== "active") card.querySelector(".done")?.remove();
   const word = card.querySelector(".word");
   const title = card.querySelector("title");
   title.textContent = title.textContent.replace(`, ${word.textContent}`, `, ${state.replaceAll("_", " ")}`);

@@ -24,6 +24,7 @@ export function show(empty = 0.8) {
   view.x = keep(view.x, w, size.w);
   view.y = keep(view.y, h, size.h);
   svg.setAttribute("viewBox", `${view.x} ${view.y} ${w} ${h}`);
+  svg.setAttribute("data-fitted", ""); // shown from now on: every size before would be laid out, too
   frameMinimap(view, w, h);
 }
 
@@ -43,8 +44,8 @@ export function centre(x, y) {
 
 export function centreOn(node) {
   const at = placeOf(node);
-  const box = svg.querySelector(".box").getBBox();
-  centre(at.x + box.width / 2, at.y + box.height / 2);
+  const box = svg.querySelector(".box");
+  centre(at.x + box.getAttribute("width") / 2, at.y + box.getAttribute("height") / 2);
 }
 
 export function seen(node) {

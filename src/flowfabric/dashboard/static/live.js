@@ -12,6 +12,7 @@ const listeners = new Map();
 let source = null;
 let timer = 0;
 let lost = 0;
+let silent = 0;
 let release = null;
 let paused = localStorage.getItem(KEY) === "1";
 let followed = ""; // what the stream was opened for
@@ -39,16 +40,26 @@ function wantedKey() {
   return wanted().map((each) => each.split("@")[0]).join(" ");
 }
 
-function markLost() {
+function markLost(after = LOST) {
   stale = true;
   if (lost) return;
-  const at = full(now()).slice(11, 19);
-  lost = setTimeout(() => show("lost", `Connection lost, as of ${at}`), LOST);
+  const at = full(now() - LOST + after).slice(11, 19);
+  lost = setTimeout(() => show("lost", `Connection lost, as of ${at}`), after);
 }
 
 function forgetLost() {
   clearTimeout(lost);
+  clearTimeout(silent);
   lost = 0;
+}
+
+// Topics are told of every two seconds. A connection that broke without a word, as when a laptop
+// changes its network, tells of nothing: that is said, and soon it is opened anew.
+function watchSilence() {
+  silent = setTimeout(() => {
+    markLost(0);
+    silent = setTimeout(start, LOST);
+  }, LOST);
 }
 
 function markHeard() {
@@ -74,6 +85,7 @@ function open() {
   };
   source.addEventListener("changed", (event) => {
     markHeard();
+    watchSilence();
     refreshTopics(JSON.parse(event.data).t);
   });
   source.addEventListener("resync", () => refreshAll());
@@ -87,7 +99,7 @@ function poll() {
   forgetLost();
   show("polling", "Polling");
   refreshAll();
-  timer = setTimeout(poll, POLL);
+  timer = setTimeout(start, POLL); // another tab may have given its stream back
 }
 
 function close() {

@@ -825,6 +825,7 @@ CREATE TABLE ff.worker_registry (
     registered_at_ms   bigint NOT NULL,
     stuck_threads      jsonb NOT NULL DEFAULT '{}',
     unclaimed_kinds    text[] NOT NULL DEFAULT '{}',
+    loop_blocked_ms    integer NOT NULL DEFAULT 0,
     liveness_lock      bigint,
     lock_missed_at_ms  bigint,
     version            text NOT NULL DEFAULT '',
@@ -839,6 +840,8 @@ COMMENT ON COLUMN ff.worker_registry.stuck_threads IS
     'By kind: how many threads of the process still run although their attempts are over.';
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS
     'Kinds that the process does not claim until one of its stuck threads has returned.';
+COMMENT ON COLUMN ff.worker_registry.loop_blocked_ms IS
+    'How long a handler kept the event loop of the process from running anything before the last heartbeat.';
 COMMENT ON COLUMN ff.worker_registry.version IS 'Version of the package that the process runs, or what its program says.';
 COMMENT ON COLUMN ff.worker_registry.liveness_lock IS
     'Key of the advisory lock that the session of the process holds while the process lives; NULL: the '

@@ -13,6 +13,7 @@ list_budgets                  the budgets, page by page
 list_spend                    which executions have spent most
 list_own_spend                what one execution has spent
 read_budget_history           how much was used, over time
+read_attached                 what names a budget and runs, or waits for a worker
 list_held_back                which executions a budget holds back
 read_budget_usage_and_limits  usage and limits, also of a budget that does not exist
 reset_budgets                 sweep: periodic budgets that are due are reset

@@ -13,7 +13,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.instants import instant
 from flowfabric.pages import FIRST_ID, page_size
-from flowfabric.states import PublicState
+from flowfabric.states import BlockingReason, PublicState
 
 # Each member looks up what belongs to it by key. Without `OFFSET 0` and while there are no
 # statistics yet, the planner would compare every member with every body of the partition.
@@ -27,7 +27,7 @@ SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane
                            = (e.partition_key, e.execution_id) OFFSET 0) AS edge
                  JOIN ff.edge_group g USING (partition_key, group_id)
                 WHERE g.waits_as = 'children') AS is_child,
-       e.created_at_ms, e.started_at_ms, e.terminal_at_ms
+       e.created_at_ms, e.started_at_ms, e.terminal_at_ms, e.progress_pct, e.blocking_reason
   FROM (SELECT * FROM ff.execution
          WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
            AND execution_id > %(after)s::uuid
@@ -60,6 +60,9 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     started_at: datetime | None = None
     terminal_at: datetime | None = None
+    progress_pct: int | None = None
+    """How far its handler says that it is, in percent."""
+    blocking_reason: BlockingReason | None = None
 
 
 class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,7 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _STATES: Final = {each.value: each for each in PublicState}
+_REASONS: Final = {each.value: each for each in BlockingReason if each is not BlockingReason.NONE}
 """Of thousands of members: calling an enum takes ten times as long as a dictionary."""
 
 
@@ -86,6 +90,8 @@ class _Member(msgspec.Struct, frozen=True):
     created_at_ms: int
     started_at_ms: int | None
     terminal_at_ms: int | None
+    progress_pct: int | None
+    blocking_reason: str
 
 
 async def list_flow_members(
@@ -124,6 +130,8 @@ async def list_flow_members(
             created_at=instant(row.created_at_ms),
             started_at=instant(row.started_at_ms),
             terminal_at=instant(row.terminal_at_ms),
+            progress_pct=row.progress_pct,
+            blocking_reason=_REASONS.get(row.blocking_reason),
         )
         for row in rows[:size]
     ]

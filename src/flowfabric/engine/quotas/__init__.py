@@ -7,6 +7,7 @@ read_quota_policy_limits  what a limit allows
 get_quota_policy          a limit, by its name or id
 list_quota_policies       the limits of a namespace
 list_quota_keys           the keys of a limit: what runs, what has started, what is held back
+list_busiest_keys         the keys of a limit that hold back most, then those that run most
 check_admission           one execution is admitted, or refused, outside of the claim
 release_admission         an admission is given back
 unblock_keys              executions that were held back are claimable, as many as have room

@@ -17,9 +17,8 @@ from flowfabric.pages import check_limit
 
 COUNTED_AT_MOST: Final = 100_000
 
-LIST_QUOTA_KEYS: Final[LiteralString] = """
--- quotas.list_quota_keys
-SELECT q.quota_key_id, q.dimension, q.next_at_ms,
+COLUMNS: Final[LiteralString] = """
+       q.quota_key_id, q.dimension, q.next_at_ms,
        ARRAY(SELECT format('{fp:%%s}:%%s', l.partition_key, l.execution_id) FROM ff.lease l
               WHERE l.quota_key_id = q.quota_key_id ORDER BY l.attempt_started_at_ms LIMIT 100)
            AS holders,
@@ -35,7 +34,12 @@ SELECT q.quota_key_id, q.dimension, q.next_at_ms,
        (SELECT count(*) FROM (SELECT FROM ff.exec_core e
                                WHERE e.quota_key_id = q.quota_key_id
                                  AND e.exceptional_state = 'blocked_by_quota'
-                               LIMIT %(counted_at_most)s) AS counted) AS held_back
+                               LIMIT %(counted_at_most)s) AS counted) AS held_back"""
+"""What is said of a key `q` of the limit `p`."""
+
+LIST_QUOTA_KEYS: Final[LiteralString] = f"""
+-- quotas.list_quota_keys
+SELECT {COLUMNS}
   FROM ff.quota_key q LEFT JOIN ff.quota_policy p ON p.quota_policy_id = q.quota_policy_id
  WHERE q.quota_policy_id = %(quota_policy_id)s
    AND coalesce(p.namespace, %(namespace)s) = %(namespace)s
@@ -66,7 +70,9 @@ class QuotaKey(msgspec.Struct, frozen=True, kw_only=True):
     """When the rate lets the next one start, if it is used up."""
 
 
-class _Row(msgspec.Struct, frozen=True):
+class KeyRow(msgspec.Struct, frozen=True):
+    """A row of `COLUMNS`."""
+
     quota_key_id: int
     dimension: str
     next_at_ms: int | None
@@ -76,6 +82,19 @@ class _Row(msgspec.Struct, frozen=True):
     window_count: int
     claimable: int
     held_back: int
+
+    def key(self) -> QuotaKey:
+        return QuotaKey(
+            quota_key_id=self.quota_key_id,
+            limit_key=self.dimension,
+            holders=[ExecutionId.parse(each) for each in self.holders],
+            held_since=[instant(each) for each in self.held_since_ms],
+            held_slots=self.held_slots,
+            window_count=self.window_count,
+            claimable=self.claimable,
+            held_back=self.held_back,
+            next_at=instant(self.next_at_ms),
+        )
 
 
 async def list_quota_keys(
@@ -100,7 +119,7 @@ async def list_quota_keys(
     rows = await fetch_all(
         conn,
         LIST_QUOTA_KEYS,
-        _Row,
+        KeyRow,
         quota_policy_id=quota_policy_id,
         namespace=namespace,
         after=after,
@@ -108,17 +127,4 @@ async def list_quota_keys(
         limit=count,
         counted_at_most=COUNTED_AT_MOST,
     )
-    return [
-        QuotaKey(
-            quota_key_id=row.quota_key_id,
-            limit_key=row.dimension,
-            holders=[ExecutionId.parse(each) for each in row.holders],
-            held_since=[instant(each) for each in row.held_since_ms],
-            held_slots=row.held_slots,
-            window_count=row.window_count,
-            claimable=row.claimable,
-            held_back=row.held_back,
-            next_at=instant(row.next_at_ms),
-        )
-        for row in rows
-    ]
+    return [row.key() for row in rows]

@@ -20,6 +20,7 @@ WITH used AS (        -- there are few leases: one for each handler that runs
 SELECT w.worker_id, w.worker_instance_id, w.lanes, w.capabilities, w.kinds, w.concurrency,
        w.last_heartbeat_ms, w.liveness_ttl_ms, w.registered_at_ms,
        w.stuck_threads::text AS stuck_threads, w.unclaimed_kinds,
+       w.loop_blocked_ms,
        w.last_heartbeat_ms + w.liveness_ttl_ms > ff.now_ms() AS alive, w.version, w.host,
        coalesce(used.slots, 0) AS slots_used
   FROM ff.worker_registry w LEFT JOIN used USING (worker_instance_id)
@@ -45,6 +46,8 @@ class WorkerEntry(msgspec.Struct, frozen=True, kw_only=True):
     """By kind: threads that still run although their attempts are over."""
     unclaimed_kinds: list[str]
     """The kinds that the process does not claim because of stuck threads."""
+    loop_blocked: timedelta
+    """How long the event loop of the process did not run anything before its last heartbeat."""
     alive: bool
     version: str
     host: str
@@ -71,6 +74,7 @@ class _Row(msgspec.Struct, frozen=True):
     registered_at_ms: int
     stuck_threads: str
     unclaimed_kinds: list[str]
+    loop_blocked_ms: int
     alive: bool
     version: str
     host: str
@@ -100,6 +104,7 @@ async def list_workers(
             registered_at=instant(row.registered_at_ms),
             stuck_threads=msgspec.json.decode(row.stuck_threads, type=dict[str, int]),
             unclaimed_kinds=row.unclaimed_kinds,
+            loop_blocked=timedelta(milliseconds=row.loop_blocked_ms),
             alive=row.alive,
             version=row.version,
             host=row.host,

@@ -33,7 +33,8 @@ WITH known AS (       -- a live row of this instance
            capabilities = EXCLUDED.capabilities, kinds = EXCLUDED.kinds,
            concurrency = EXCLUDED.concurrency, last_heartbeat_ms = EXCLUDED.last_heartbeat_ms,
            liveness_ttl_ms = EXCLUDED.liveness_ttl_ms, stuck_threads = EXCLUDED.stuck_threads,
-           unclaimed_kinds = EXCLUDED.unclaimed_kinds, liveness_lock = NULL,
+           unclaimed_kinds = EXCLUDED.unclaimed_kinds,
+           loop_blocked_ms = EXCLUDED.loop_blocked_ms, liveness_lock = NULL,
            version = EXCLUDED.version, host = EXCLUDED.host,
            lock_missed_at_ms = NULL,
            registered_at_ms = CASE WHEN w.last_heartbeat_ms + w.liveness_ttl_ms > ff.now_ms()

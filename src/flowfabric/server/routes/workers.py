@@ -41,6 +41,7 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     stuck_threads: Mapping[str, int] = {}
     unclaimed_kinds: list[str] = []
+    loop_blocked: float = 0.0
 
 
 class DeadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ async def heartbeat_worker(
         namespace=call.namespace(body.namespace),
         stuck_threads=body.stuck_threads,
         unclaimed_kinds=body.unclaimed_kinds,
+        loop_blocked=body.loop_blocked,
     )
 
 
