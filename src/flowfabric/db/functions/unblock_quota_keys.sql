@@ -20,6 +20,7 @@ DECLARE
     keys bigint[];
     most integer[];             -- how many of each key may be claimable, of each route
     again bigint[];             -- when a start leaves the window, if the rate is used up
+    noted bigint[];             -- what is noted of that
     route_keys bigint[]; routes bigint[]; route_most integer[];     -- of the keys that have room
     free integer[];             -- how many more of each of them may be claimable
     passed_over bigint[];       -- keys of which more can be let go, at once
@@ -33,8 +34,9 @@ BEGIN
     IF cardinality(locked) = 0 THEN
         RETURN 0;
     END IF;
-    SELECT array_agg(r.quota_key_id), array_agg(least(at_most, r.room)), array_agg(r.starts_again_at_ms)
-      INTO keys, most, again
+    SELECT array_agg(r.quota_key_id), array_agg(least(at_most, r.room)), array_agg(r.starts_again_at_ms),
+           array_agg(r.noted_at_ms)
+      INTO keys, most, again, noted
       FROM ff.quota_room(ARRAY(SELECT k FROM unnest(locked) AS k   -- those that hold something back
                                 WHERE EXISTS (SELECT FROM ff.exec_core c
                                                WHERE c.quota_key_id = k
@@ -105,11 +107,12 @@ BEGIN
                                                LIMIT held.most) AS claimable) < held.most));
     END IF;
     UPDATE ff.quota_key q SET next_at_ms = due.next_at_ms
-      FROM (SELECT key.k, CASE WHEN key.again IS NOT NULL THEN key.again     -- nothing of it was let go
-                               WHEN key.k IN (SELECT unnest(passed_over)) THEN now_ms END AS next_at_ms
-              FROM unnest(keys, again) AS key (k, again)) AS due
-     WHERE q.partition_key = ff.quota_partition(due.k, partitions) AND q.quota_key_id = due.k
-       AND q.next_at_ms IS DISTINCT FROM due.next_at_ms;
+      FROM (SELECT key.k, key.noted,
+                   CASE WHEN key.again IS NOT NULL THEN key.again     -- nothing of it was let go
+                        WHEN key.k IN (SELECT unnest(passed_over)) THEN now_ms END AS next_at_ms
+              FROM unnest(keys, again, noted) AS key (k, again, noted) OFFSET 0) AS due
+     WHERE due.next_at_ms IS DISTINCT FROM due.noted
+       AND q.partition_key = ff.quota_partition(due.k, partitions) AND q.quota_key_id = due.k;
 
     PERFORM ff.wake('lane:' || lane_id) FROM unnest(freed_lanes) AS lane_id;
     RETURN moved;
