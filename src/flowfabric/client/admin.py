@@ -15,6 +15,7 @@ from flowfabric.engine.operators.resume_execution import Resumed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked
 from flowfabric.engine.operators.wake_execution import Woken
 from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.suspensions.close_waitpoint import PROACTIVE, ClosedWaitpoint
 from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpointPage
 from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.engine.workers.list_workers import WorkerPage
@@ -167,6 +168,25 @@ class Admin:
     ) -> SignalAnswer:
         """As `approve`, with the signal `rejected`."""
         return await self._deliver(execution_id, waitpoint_id, name, idempotency_key)
+
+    async def close_waitpoint(
+        self,
+        execution_id: ExecutionId | str,
+        waitpoint_id: UUID | str,
+        *,
+        reason: str = PROACTIVE,
+    ) -> ClosedWaitpoint:
+        """Close a waitpoint: it takes no more signals; may be repeated.
+
+        A handler that waits for it goes on, and learns the reason. Raises `NotFound` if the
+        execution has no such waitpoint.
+        """
+        return await self._engine.close_waitpoint(
+            self._client.parse(execution_id),
+            as_uuid(waitpoint_id, field="waitpoint_id"),
+            reason=reason,
+            actor=self.actor,
+        )
 
     async def lanes(self) -> list[LaneCount]:
         """Every lane with its state and the numbers of its unfinished executions."""
