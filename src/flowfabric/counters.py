@@ -293,6 +293,11 @@ REPLAYED_ENTRIES: Final = EventCount(
 DIVERGENCES: Final = EventCount(
     "ff_divergences_total", "Handlers that made other durable calls than before.", ("kind",)
 )
+UNVISITED_ENTRIES: Final = EventCount(
+    "ff_unvisited_entries_total",
+    "Recorded entries that a handler had not asked for when it returned.",
+    ("kind",),
+)
 SCHEDULE_FIRES: Final = EventCount(
     "ff_schedule_fires_total", "Instants of schedules, by what became of them.", ("outcome",)
 )
@@ -340,6 +345,7 @@ COUNTERS: Final = (
     JOURNAL_FLUSH_SIZE,
     REPLAYED_ENTRIES,
     DIVERGENCES,
+    UNVISITED_ENTRIES,
     SCHEDULE_FIRES,
     SCHEDULE_LATENESS,
     *READ_FROM_DATABASE,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 from uuid import UUID
 
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_type
 
+T = TypeVar("T")
 MAX_PAGE: Final = 1000
 FIRST_ID: Final = UUID(int=0)
 """The first page begins after this id."""
@@ -36,6 +38,18 @@ def check_limit(limit: int, *, at_most: int = MAX_PAGE, field: str = "limit") ->
 def _check_whole(field: str, given: object) -> None:
     if type(given) is not int:
         raise invalid_input(field, given, "must be a whole number")
+
+
+def newest_before(cursor: str | None, *, page_of: str) -> tuple[int, UUID]:
+    """Where a page of a list with the newest first begins; raises as `read_instant_cursor`."""
+    return NEWEST if cursor is None else read_instant_cursor(cursor, page_of=page_of)
+
+
+def cursor_after(
+    rows: Sequence[T], limit: int, place: Callable[[T], tuple[int, UUID]]
+) -> str | None:
+    """The cursor of the page after the first `limit` rows; None if there are no more."""
+    return instant_cursor(*place(rows[limit - 1])) if len(rows) > limit else None
 
 
 def instant_cursor(at_ms: int, last_id: UUID) -> str:

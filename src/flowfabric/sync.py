@@ -187,6 +187,7 @@ class Admin(_Blocking[AsyncAdmin]):
     waitpoint_token = _blocking(AsyncAdmin.waitpoint_token)
     approve = _blocking(AsyncAdmin.approve)
     deny = _blocking(AsyncAdmin.deny)
+    close_waitpoint = _blocking(AsyncAdmin.close_waitpoint)
     lanes = _blocking(AsyncAdmin.lanes)
     pause_lane = _blocking(AsyncAdmin.pause_lane)
     resume_lane = _blocking(AsyncAdmin.resume_lane)

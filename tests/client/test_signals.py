@@ -15,6 +15,7 @@ from flowfabric import (
     App,
     Client,
     Ctx,
+    ExecutionFailed,
     Fail,
     NotFound,
     PublicState,
@@ -263,6 +264,27 @@ async def test_operators_approve_without_a_token_and_count_once(
 
     assert (first.resumed, again.duplicate, last.resumed) == (False, True, True)
     assert await handle.result(timeout=5) == ["ann", "bob"]
+
+
+async def test_an_operator_closes_a_waitpoint_and_the_handler_goes_on(
+    client: Client, db: Connection, app: App, ff_dsn: str
+) -> None:
+    await with_key(db)
+    handle = await client.submit(app.tasks["deploy"].call())
+    await app.worker(dsn=ff_dsn).run_until_idle()
+    [point] = (await client.admin.waitpoints()).waitpoints
+    target = (handle.execution_id, str(point.waitpoint_id))
+
+    closed = await client.admin.close_waitpoint(*target, reason="nobody answers")
+    again = await client.admin.close_waitpoint(*target, reason="another")
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert (closed.resumed, closed.repeated, again.repeated) == (True, False, True)
+    assert closed.close_reason == again.close_reason == "nobody answers"
+    with pytest.raises(ExecutionFailed, match=r"was closed \(nobody answers\)"):
+        await handle.result(timeout=5)
+    with pytest.raises(NotFound, match="waitpoint"):
+        await client.admin.close_waitpoint(handle.execution_id, uuid4())
 
 
 # What waits is resumed, woken, shown.

@@ -81,6 +81,7 @@ BODIES: dict[str, Any] = {
 
 READ_APART = {
     *("claim_execution", "claim_resumed_execution", "issue_reclaim_grant", "reclaim_execution"),
+    "close_waitpoint",
     *("deliver_signal", "send_signal", "list_signals", "read_history", "read_outcomes"),
 }
 """Routes for whose execution the namespace is read by a statement of its own."""

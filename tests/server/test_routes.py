@@ -543,6 +543,13 @@ async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -
     assert "go" in [each["signal_name"] for each in sent_to]
     assert (await story.get("/v1/reviews"))["items"] == []
     await story.post("/v1/work/read-wait", waiting)
+    closed = await story.post(f"{at}/close")
+    assert (closed["repeated"], closed["resumed"]) == (False, False)
+    again = await story.post(f"{at}/close", changes=False)
+    assert (again["repeated"], again["close_reason"]) == (True, closed["close_reason"])
+    late = {"waitpoint_token": token, "signal_name": "approved"}
+    await story.post(f"{at}/signals", late, 409)
+    await story.post(f"{path}/waitpoints/{uuid.uuid4()}/close", None, 404)
     await story.post("/v1/work/close-waitpoints", {"execution_id": execution_id, **ids})
     suspended = await story.post(
         "/v1/work/suspend",

@@ -12,7 +12,7 @@ from tests import given
 from tests.engine.controls import actions
 from tests.stories import replaying
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 class Ship:
@@ -53,9 +53,9 @@ async def test_an_operator_who_dies_in_a_replay_leaves_all_of_it_or_nothing(
     before = await given.everything(db)
     left = dict[str, tuple[int, bool]]()
 
-    for place in replaying.PLACES:
-        code = await replaying.dies(ff_dsn, handle.execution_id, place)
-        left[place] = (code, await given.everything(db) == before)
+    async with replaying.operators(ff_dsn, handle.execution_id) as dies:
+        for place in replaying.PLACES:
+            left[place] = (await dies(place), await given.everything(db) == before)
 
     killed = -signal.SIGKILL
     assert left == {

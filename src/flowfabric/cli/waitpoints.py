@@ -25,12 +25,13 @@ from flowfabric.cli.output import (
 )
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.suspensions.close_waitpoint import PROACTIVE, ClosedWaitpoint
+from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
 from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoint
 from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.engine.suspensions.signal_answers import SignalDuplicate
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import ExecutionId
+from flowfabric.states.waits import PROACTIVE_CLOSE
 from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import wire
 
@@ -160,7 +161,7 @@ def close(
 
     async def closed(engine: Engine) -> tuple[PendingWaitpoint, ClosedWaitpoint]:
         found = await find_waitpoint(engine, wanted, waitpoint)
-        why = PROACTIVE if reason is None else reason
+        why = PROACTIVE_CLOSE if reason is None else reason
         answer = await engine.close_waitpoint(wanted, found.waitpoint_id, reason=why, actor=by)
         return found, answer
 

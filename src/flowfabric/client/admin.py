@@ -10,6 +10,7 @@ from flowfabric.app.codec import encode_untyped
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, as_uuid
 from flowfabric.states import LaneState
+from flowfabric.states.waits import PROACTIVE_CLOSE
 from flowfabric.tokens import WaitpointToken
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked
     from flowfabric.engine.operators.wake_execution import Woken
     from flowfabric.engine.retention.trim import Trim
+    from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
     from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpointPage
     from flowfabric.engine.suspensions.send_signal import SignalAnswer
     from flowfabric.engine.workers.list_workers import WorkerPage
@@ -170,6 +172,25 @@ class Admin:
     ) -> SignalAnswer:
         """As `approve`, with the signal `rejected`."""
         return await self._deliver(execution_id, waitpoint_id, name, idempotency_key)
+
+    async def close_waitpoint(
+        self,
+        execution_id: ExecutionId | str,
+        waitpoint_id: UUID | str,
+        *,
+        reason: str = PROACTIVE_CLOSE,
+    ) -> ClosedWaitpoint:
+        """Close a waitpoint: it takes no more signals; may be repeated.
+
+        A handler that waits for it goes on, and learns the reason. Raises `NotFound` if the
+        execution has no such waitpoint.
+        """
+        return await self._engine.close_waitpoint(
+            self._client.parse(execution_id),
+            as_uuid(waitpoint_id, field="waitpoint_id"),
+            reason=reason,
+            actor=self.actor,
+        )
 
     async def lanes(self) -> list[LaneCount]:
         """Every lane with its state and the numbers of its unfinished executions."""

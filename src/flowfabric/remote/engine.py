@@ -40,6 +40,7 @@ from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.streams import read_state
 from flowfabric.engine.streams.frame import Frame
 from flowfabric.engine.suspensions import (
+    close_waitpoint,
     deliver_approval_signal,
     deliver_signal,
     list_open_waitpoints,
@@ -164,6 +165,9 @@ class RemoteEngine(ExecutionOperations, WorkOperations, DefinitionOperations):
         f"POST {_X}/waitpoints/" + "{waitpoint_id}/answer",
         dropped=frozenset({"lane_id", "operator_identity"}),
         names={"dedup_ttl": "", "max_signals_per_execution": "", "signal_maxlen": ""},
+    )
+    close_waitpoint = remote(
+        close_waitpoint.close_waitpoint, f"POST {_X}/waitpoints/" + "{waitpoint_id}/close"
     )
     list_open_waitpoints = remote(
         list_open_waitpoints.list_open_waitpoints,

@@ -86,6 +86,10 @@ class TimeoutBehavior(StrEnum):
     ESCALATE = "escalate"
 
 
+PROACTIVE_CLOSE: Final = "proactive_close"
+"""Why a waitpoint was closed, unless its closer says otherwise."""
+
+
 class WaitpointState(StrEnum):
     """Pending: created ahead, signals are buffered; active: a suspension waits for it; closed."""
 

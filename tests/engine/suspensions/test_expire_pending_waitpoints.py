@@ -1,4 +1,4 @@
-"""Waitpoints that no suspension used in time are closed, and what they buffered is dropped."""
+"""Waitpoints that no suspension used in time are closed, and none can use what they buffered."""
 
 from __future__ import annotations
 

@@ -19,3 +19,9 @@ def lab(client: Client, ff_dsn: str, db: Connection) -> Generator[Lab]:
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
     return Statements(monkeypatch)
+
+
+@pytest.fixture
+async def seeded(lab: Lab) -> None:
+    """Waitpoints can have tokens."""
+    await lab.seed_key()

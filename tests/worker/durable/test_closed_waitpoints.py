@@ -6,28 +6,14 @@ from typing import Any
 import pytest
 
 from flowfabric import Ctx, SignalTimeout
-from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
 from flowfabric.testing import Clock
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
+from tests.worker.durable.doors import close, deliver, waiting
 from tests.worker.durable.lab import Lab
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("seeded")]
 
 CLOSED = "'wait' cannot come any more: its waitpoint was closed (nobody answers)"
-
-
-@pytest.fixture(autouse=True)
-async def seeded(lab: Lab) -> None:
-    await lab.seed_key()
-
-
-async def close(lab: Lab, handle: Any, waitpoint: HandlerWaitpoint) -> bool:
-    """An operator closes the waitpoint; does the handler run again?"""
-    [answer] = await lab.engine.close_waitpoints(
-        handle.execution_id, [waitpoint.waitpoint_id], reason="nobody answers"
-    )
-    assert isinstance(answer, ClosedWaitpoint)
-    return answer.resumed
 
 
 async def test_a_suspended_wait_raises_what_says_so_in_every_run(lab: Lab, clock: Clock) -> None:
@@ -56,20 +42,11 @@ async def test_a_suspended_wait_raises_what_says_so_in_every_run(lab: Lab, clock
 
 
 async def test_a_timeout_is_not_told_as_a_close(lab: Lab, clock: Clock) -> None:
-    @lab.app.task("job")
-    async def job(ctx: Ctx) -> str:
-        waitpoint = await ctx.waitpoint("a", expires=60)
-        try:
-            await ctx.wait(waitpoint.any())
-        except SignalTimeout as error:
-            return f"{error.closed}: {error}"
-        return "never"
-
-    handle = await lab.submitted(job.call())
+    handle, _ = await waiting(lab, lambda a: a.any(), expires=(60,))
     await clock.advance(60)
     await lab.run()
 
-    assert await handle.result(5) == "None: 'wait' did not come in time"
+    assert await handle.result(5) == ["'wait' did not come in time"]
 
 
 @pytest.mark.parametrize(
@@ -83,15 +60,8 @@ async def test_a_timeout_is_not_told_as_a_close(lab: Lab, clock: Clock) -> None:
 async def test_a_close_ends_the_execution_as_a_timeout_would(
     lab: Lab, on_timeout: Any, state: str, reason: str
 ) -> None:
-    made: list[HandlerWaitpoint] = []
-
-    @lab.app.task("job")
-    async def job(ctx: Ctx) -> None:
-        made[:] = [await ctx.waitpoint("a", expires=6000)]
-        await ctx.wait(made[0].any(), on_timeout=on_timeout)
-
-    handle = await lab.submitted(job.call())
-    await close(lab, handle, made[0])
+    handle, [a, _] = await waiting(lab, lambda a, _: a.any(), on_timeout=on_timeout)
+    await close(lab, handle, a)
     await lab.run()
 
     row = await lab.row(handle)
@@ -103,52 +73,27 @@ async def test_a_close_ends_the_execution_as_a_timeout_would(
 async def test_an_operator_who_closes_has_decided_and_no_other_is_asked(
     lab: Lab, clock: Clock, escalated: bool
 ) -> None:
-    made: list[HandlerWaitpoint] = []
-
-    @lab.app.task("job")
-    async def job(ctx: Ctx) -> str:
-        made[:] = [await ctx.waitpoint("a", expires=6000)]
-        try:
-            await ctx.wait(made[0].any(), timeout=60, on_timeout="escalate")
-        except SignalTimeout as error:
-            return str(error)
-        return "never"
-
-    handle = await lab.submitted(job.call())
+    handle, [a, _] = await waiting(lab, lambda a, _: a.any(), timeout=60, on_timeout="escalate")
     if escalated:
         await clock.advance(60)
         await lab.run()
         assert (await lab.row(handle))["blocking_reason"] == "paused_by_operator"
-    await close(lab, handle, made[0])
+    await close(lab, handle, a)
     await lab.run()
 
-    assert await handle.result(5) == CLOSED
+    assert await handle.result(5) == [CLOSED]
 
 
 async def test_what_had_come_counts_and_the_rest_is_waited_for(lab: Lab) -> None:
-    made: list[HandlerWaitpoint] = []
-
-    @lab.app.task("job")
-    async def job(ctx: Ctx) -> list[str]:
-        made[:] = [await ctx.waitpoint("a", expires=600), await ctx.waitpoint("b", expires=600)]
-        both = await ctx.wait(made[0].any() & made[1].any())
-        return [each.signal_name for each in both]
-
-    handle = await lab.submitted(job.call())
-    await signal(lab, handle, made[0], "first")
-    assert await close(lab, handle, made[0])
+    handle, [a, b] = await waiting(lab, lambda a, b: a.any() & b.any())
+    await deliver(lab, handle, a, "first")
+    assert await close(lab, handle, a)
     await lab.run()
     assert await lab.state(handle) == "suspended"
-    await signal(lab, handle, made[1], "second")
+    await deliver(lab, handle, b, "second")
     await lab.run()
 
-    assert await handle.result(5) == ["first", "second"]
-
-
-async def signal(lab: Lab, handle: Any, waitpoint: HandlerWaitpoint, name: str) -> None:
-    await lab.engine.deliver_signal(
-        handle.execution_id, waitpoint.waitpoint_id, waitpoint.token, name
-    )
+    assert await handle.result(5) == ["first ann", "second ann"]
 
 
 async def test_a_select_waits_for_its_other_arms(lab: Lab) -> None:

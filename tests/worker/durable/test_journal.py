@@ -13,6 +13,7 @@ from flowfabric import (
     NonDeterministicReplay,
     Retry,
 )
+from flowfabric.counters import UNVISITED_ENTRIES
 from flowfabric.errors import EntryDecodeError
 from flowfabric.testing import Clock
 from tests.worker.durable.lab import Lab
@@ -314,6 +315,34 @@ async def test_branches_beside_each_other_catch_up_before_anything_new_runs(
     assert lab.did == ["visited", "new"]
 
 
+async def test_a_call_that_waits_until_others_have_caught_up_keeps_the_attempt_up(
+    lab: Lab, clock: Clock
+) -> None:
+    waits = [0.0]
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        async def slow() -> None:
+            await asyncio.sleep(waits[0])  # of its own, and far longer than a park takes to begin
+            await ctx.step("slow", step_of(lab, "slow"))
+
+        async def quick() -> None:
+            await ctx.sleep("nap", 60)
+            await ctx.step("new", step_of(lab, "new"))
+
+        await asyncio.gather(slow(), quick(), ctx.wait_for_signal("never"))
+
+    handle = await lab.submitted(job.call())
+    lab.did.clear()
+    waits[0] = 0.3
+    await clock.advance(60)
+    await lab.run()
+
+    assert lab.did == ["new"]
+    assert (await lab.row(handle))["lease_epoch"] == 2, "it was not parked in between"
+    assert await lab.state(handle) == "suspended"
+
+
 async def test_by_name_runs_what_is_new_and_ignores_what_is_left(
     lab: Lab, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -327,13 +356,15 @@ async def test_by_name_runs_what_is_new_and_ignores_what_is_left(
     assert "old#0" in told
 
 
-async def test_a_handler_that_returns_while_entries_are_left_is_only_logged(
+async def test_a_handler_that_returns_while_entries_are_left_is_only_logged_and_counted(
     lab: Lab, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    counted = UNVISITED_ENTRIES.values[("job",)]
     handle = await replayed(lab, clock, ["charge", "sleep"], [])
 
     assert await handle.result(5) == "done"
     assert any("charge#0" in text for text in caplog.messages)
+    assert UNVISITED_ENTRIES.values[("job",)] == counted + 2
 
 
 class V1(msgspec.Struct):

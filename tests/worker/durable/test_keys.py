@@ -111,6 +111,47 @@ async def test_tasks_one_after_the_other_need_no_key(lab: Lab) -> None:
     assert await handle.result(5) == [0, 1, 2]
 
 
+async def test_a_task_may_make_calls_of_a_name_that_the_handler_itself_has_called(lab: Lab) -> None:
+    async def fetch(page: int) -> int:
+        return page
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[int]:
+        async def branch() -> int:
+            return await ctx.step("fetch", fetch, 2)
+
+        first = await ctx.step("fetch", fetch, 1)
+        return [first, *await asyncio.gather(branch())]
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == [1, 2]
+    assert await lab.journal(handle) == ["fetch#0 done", "fetch#1 done"]
+
+
+async def test_instants_and_numbers_need_keys_in_sibling_tasks_too(lab: Lab) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        async def branch(number: int, *, keyed: bool) -> str:
+            key = f"b{number}" if keyed else None
+            told = ""
+            for call in (ctx.now, ctx.random):
+                try:
+                    call(key=key)
+                except StepNeedsKey as error:
+                    told += f"{error.name} "
+                await asyncio.sleep(0.02)
+            return told
+
+        plain = await asyncio.gather(branch(1, keyed=False), branch(2, keyed=False))
+        keyed = await asyncio.gather(branch(3, keyed=True), branch(4, keyed=True))
+        return [*plain, *keyed]
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == ["", "now random ", "", ""]
+
+
 async def test_sleeps_waits_and_chance_need_keys_like_steps(lab: Lab) -> None:
     @lab.app.task("job")
     async def job(ctx: Ctx) -> list[str]:
@@ -169,6 +210,28 @@ async def test_the_effect_key_is_the_same_in_every_try_and_attempt_and_differs_b
     assert len(set(lab.did[:2])) == 1
     assert len(set(lab.did)) == 1 + 2
     assert await lab.state(again) == "completed"
+
+
+async def test_the_effect_key_is_the_same_in_the_next_attempt_and_another_from_the_start(
+    lab: Lab,
+) -> None:
+    @lab.app.task("job", retry=Retry(max_retries=1, initial=0))
+    async def job(ctx: Ctx) -> None:
+        async def charge() -> None:
+            lab.did.append((ctx.attempt_index, ctx.effect_key))
+            if ctx.attempt_index == 0 and len(lab.did) == 1:
+                raise OSError("unreachable")
+
+        await ctx.step("charge", charge)
+
+    handle = await lab.submitted(job.call())
+    assert await lab.state(handle) == "completed"
+    await lab.engine.replay_execution(handle.execution_id, from_="start")
+    await lab.run()
+
+    (_, first), (attempt, second), (_, anew) = lab.did
+    assert attempt == 1
+    assert first == second != anew
 
 
 async def test_there_is_no_effect_key_outside_a_step(lab: Lab) -> None:

@@ -1,10 +1,11 @@
 """Entries that wait for a flush: committed before anything acts on them, whatever happens."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from flowfabric import Ctx
+from flowfabric import Ctx, Engine, Fail
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.testing import Clock
 from flowfabric.worker.durable.services import DurableServices
@@ -68,3 +69,61 @@ async def test_no_step_begins_before_the_commit_of_what_another_branch_is_flushi
     handle = await lab.submitted(job.call())
 
     assert await handle.result(5) == [1, 1]
+
+
+NOTED = "SELECT count(*) FROM ff.journal WHERE kind = 'now'"
+
+
+async def test_they_are_committed_before_a_child_is_spawned(lab: Lab) -> None:
+    @lab.app.task("child")
+    async def child(ctx: Ctx) -> int:
+        return await lab.db.fetchval(NOTED)
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[int]:
+        ctx.now()
+        return await ctx.gather([child.call()])
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == [1]
+
+
+@pytest.mark.direct("looks at the engine's own call")
+async def test_they_are_committed_before_a_signal_is_sent(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Engine.send_signal
+
+    async def sent(self: Engine, signal: Any) -> Any:
+        lab.did.append(await lab.db.fetchval(NOTED))
+        return await send(self, signal)
+
+    monkeypatch.setattr(Engine, "send_signal", sent)
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        ctx.now()
+        await ctx.signal(ctx.execution_id, "go")
+
+    handle = await lab.submitted(job.call())
+
+    assert await lab.state(handle) == "completed"
+    assert lab.did == [1]
+
+
+@pytest.mark.parametrize("ending", ["return", "failure", "park"])
+async def test_they_are_committed_before_the_attempt_ends_or_parks(lab: Lab, ending: str) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        ctx.now()
+        ctx.patched("audit")
+        if ending == "park":
+            await ctx.wait_for_signal("go")
+        if ending == "failure":
+            raise Fail("no", retryable=False)
+
+    handle = await lab.submitted(job.call())
+
+    noted = ["now#0 done", "patch:audit#0 done"]
+    assert await lab.journal(handle) == [*noted, *(["go#0 open"] if ending == "park" else [])]

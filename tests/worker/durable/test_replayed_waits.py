@@ -9,8 +9,8 @@ from flowfabric import Ctx, Handle
 from flowfabric.engine.suspensions.expire_suspension import expire_suspension
 from flowfabric.engine.suspensions.list_pending_waitpoints import list_pending_waitpoints
 from flowfabric.testing import Clock
+from tests.worker.durable.doors import deliver
 from tests.worker.durable.lab import Lab
-from tests.worker.durable.test_waitpoints import deliver
 
 pytestmark = pytest.mark.timeout(60)
 

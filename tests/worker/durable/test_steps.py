@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -224,6 +226,61 @@ async def test_a_durable_call_inside_a_step_is_refused_also_in_its_tasks_and_thr
         "go in outer",
         "deep in plain",
     ]
+
+
+async def test_every_durable_call_inside_a_step_is_refused(lab: Lab) -> None:
+    @lab.app.task("child")
+    async def child(ctx: Ctx) -> None: ...
+
+    async def save(conn: Any) -> None: ...
+
+    def calls(ctx: Ctx, door: Any) -> dict[str, Callable[[], Any]]:
+        return {
+            "step": lambda: ctx.step("inner", int),
+            "step_tx": lambda: ctx.step_tx("inner", save),
+            "begin_step": lambda: ctx.begin_step("inner"),
+            "sleep": lambda: ctx.sleep(1),
+            "sleep_until": lambda: ctx.sleep_until(datetime(2027, 1, 1, tzinfo=UTC)),
+            "wait_for_signal": lambda: ctx.wait_for_signal("go"),
+            "signal": lambda: ctx.signal(ctx.execution_id, "go"),
+            "waitpoint": lambda: ctx.waitpoint("another", expires=60),
+            "wait": lambda: ctx.wait(door.any()),
+            "select": lambda: ctx.select(a=ctx.timer(1)),
+            "restart": lambda: ctx.restart(),
+            "compensate": lambda: ctx.compensate(child.call()),
+            "disarm": lambda: ctx.disarm(),
+            "gather": lambda: ctx.gather([child.call()]),
+            "race": lambda: ctx.race(child.call()),
+            "quorum": lambda: ctx.quorum(1, [child.call()]),
+            "spawn": lambda: ctx.spawn(child.call()),
+            "now": lambda: ctx.now(),
+            "random": lambda: ctx.random(),
+            "uuid": lambda: ctx.uuid(),
+            "patched": lambda: ctx.patched("audit"),
+        }
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        door = await ctx.waitpoint("door", expires=60)
+
+        async def body() -> list[str]:
+            told: list[str] = []
+            for name, call in calls(ctx, door).items():
+                try:
+                    made = call()
+                    if asyncio.iscoroutine(made):
+                        await made
+                except NestedDurableCall:
+                    told.append(name)
+            return told
+
+        return await ctx.step("outer", body)
+
+    await lab.seed_key()
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == list(calls(None, None))  # type: ignore[arg-type]  not called
+    assert await lab.journal(handle) == ["door#0 done", "outer#0 done"]
 
 
 async def test_progress_the_stream_and_the_lease_may_be_used_inside_a_step(lab: Lab) -> None:

@@ -183,6 +183,42 @@ async def test_a_journal_has_at_most_ten_thousand_entries(lab: Lab, clock: Clock
     assert len(await lab.entries(handle)) == 10_000
 
 
+async def test_a_journal_has_at_most_sixteen_mebibytes(lab: Lab, clock: Clock) -> None:
+    async def large(size: int) -> str:
+        lab.did.append(size)
+        return "x" * (size - 2)  # with its quotes
+
+    mebibyte, quarter = 1024 * 1024, 256 * 1024
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        await ctx.sleep(60)
+        await ctx.step("to the limit", large, quarter)
+        await ctx.step("past it", large, 2)
+        await ctx.step("too much", large, 2)
+
+    handle = await lab.submitted(job.call())
+    [sleep] = await lab.entries(handle)
+    await lab.db.execute(
+        "INSERT INTO ff.journal (partition_key, seq, execution_id, attempt_index, occurrence,"
+        " started_at_ms, recorded_at_ms, kind, state, name, encoding, value)"
+        " SELECT $1, $2 + n, $3, 0, n, 0, 0, 'now', 'done', 'now', 'raw', $4"
+        " FROM generate_series(1, 63) n",
+        sleep["partition_key"],
+        sleep["seq"],
+        sleep["execution_id"],
+        bytes(quarter),
+    )
+    await clock.advance(60)
+    await lab.run()
+
+    with pytest.raises(ExecutionFailed, match="JournalFull"):
+        await handle.result(5)
+    assert lab.did == [quarter, 2]
+    sizes = [len(entry["value"] or b"") for entry in await lab.entries(handle)]
+    assert sum(sizes) == 16 * mebibyte + 2
+
+
 async def test_a_restart_is_advised_from_four_mebibytes_and_a_value_has_a_quarter_of_one(
     lab: Lab,
 ) -> None:
@@ -300,6 +336,25 @@ async def test_a_wake_with_many_entries_costs_two_reads(
     assert await handle.result(5) == 1
     assert sum(lab.did[-1].values()) <= 2
     assert len(lab.did) == 1001
+
+
+async def test_handlers_that_wake_together_share_the_reads_of_their_journals(
+    lab: Lab, clock: Clock, statements: Statements
+) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx, number: int) -> int:
+        found = await ctx.step("work", int, number)
+        await ctx.sleep(60)
+        return found
+
+    handles = await lab.client.submit_many(job.many(range(50)))
+    await lab.run(concurrency=50)
+    statements.sent.clear()
+    await clock.advance(60)
+    await lab.run(concurrency=50)
+
+    assert [await each.result(5) for each in handles] == list(range(50))
+    assert statements.sent["journal.read_journal"] <= 10
 
 
 async def test_a_park_writes_an_open_entry_once(lab: Lab, clock: Clock) -> None:

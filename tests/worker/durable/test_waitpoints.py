@@ -5,40 +5,17 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Ctx, Signal, SignalTimeout, ValidationError
+from flowfabric import Ctx, SignalTimeout, ValidationError
 from flowfabric.db.rows import Connection
 from flowfabric.db.steps import COMMIT, stepped
 from flowfabric.engine.executions.words import at
 from flowfabric.instants import epoch_ms, instant
 from flowfabric.testing import Clock
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
+from tests.worker.durable.doors import deliver, names, waiting
 from tests.worker.durable.lab import Lab
 
-pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture(autouse=True)
-async def seeded(lab: Lab) -> None:
-    await lab.seed_key()
-
-
-async def deliver(
-    lab: Lab, handle: Any, waitpoint: HandlerWaitpoint, name: str, source: str = "ann"
-) -> None:
-    await lab.engine.deliver_signal(
-        handle.execution_id,
-        waitpoint.waitpoint_id,
-        waitpoint.token,
-        name,
-        source_type="user",
-        source_identity=source,
-        payload=b'{"by": "ann"}',
-        encoding="json",
-    )
-
-
-def names(signals: list[Signal]) -> list[str]:
-    return [f"{each.signal_name} {each.source_identity}" for each in signals]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("seeded")]
 
 
 async def test_a_waitpoint_is_the_same_whenever_the_handler_runs(lab: Lab, clock: Clock) -> None:
@@ -102,26 +79,8 @@ async def written(db: Connection) -> list[int]:
     ]
 
 
-async def waited(lab: Lab, condition: Any, **settings: Any) -> tuple[Any, list[HandlerWaitpoint]]:
-    """A handler that is suspended for a condition on two waitpoints, and the waitpoints."""
-    made: list[HandlerWaitpoint] = []
-
-    @lab.app.task("job")
-    async def job(ctx: Ctx) -> list[str]:
-        a = await ctx.waitpoint("a", expires=6000)
-        b = await ctx.waitpoint("b", expires=6000)
-        made[:] = [a, b]
-        try:
-            return names(await ctx.wait(condition(a, b), **settings))
-        except SignalTimeout as error:
-            return [f"timeout of {error.name}"]
-
-    handle = await lab.submitted(job.call())
-    return handle, made
-
-
 async def test_a_signal_of_a_name(lab: Lab) -> None:
-    handle, [a, _] = await waited(lab, lambda a, _: a.named("approve"))
+    handle, [a, _] = await waiting(lab, lambda a, _: a.named("approve"))
     assert await lab.state(handle) == "suspended"
     assert await lab.detail(handle) == "waits for signals on 'a'"
 
@@ -135,7 +94,7 @@ async def test_a_signal_of_a_name(lab: Lab) -> None:
 
 
 async def test_any_signal(lab: Lab) -> None:
-    handle, [a, _] = await waited(lab, lambda a, _: a.any())
+    handle, [a, _] = await waiting(lab, lambda a, _: a.any())
 
     await deliver(lab, handle, a, "whatever")
     await lab.run()
@@ -145,7 +104,7 @@ async def test_any_signal(lab: Lab) -> None:
 
 async def test_a_number_of_signals_from_different_sources(lab: Lab) -> None:
     condition = lambda a, _: a.count(2, distinct="sources", name="approve")  # noqa: E731
-    handle, [a, _] = await waited(lab, condition)
+    handle, [a, _] = await waiting(lab, condition)
 
     for source in ("ann", "ann", "bob"):
         assert await lab.state(handle) == "suspended"
@@ -156,7 +115,7 @@ async def test_a_number_of_signals_from_different_sources(lab: Lab) -> None:
 
 
 async def test_signals_on_two_waitpoints(lab: Lab) -> None:
-    handle, [a, b] = await waited(lab, lambda a, b: a.named("ok") & b.any())
+    handle, [a, b] = await waiting(lab, lambda a, b: a.named("ok") & b.any())
 
     await deliver(lab, handle, b, "first")
     await lab.run()
@@ -188,13 +147,13 @@ async def test_a_signal_that_came_before_the_wait_counts(lab: Lab, clock: Clock)
 
 
 async def test_a_wait_that_times_out_raises_in_every_run(lab: Lab, clock: Clock) -> None:
-    handle, [a, _] = await waited(lab, lambda a, _: a.any(), timeout=60)
+    handle, [a, _] = await waiting(lab, lambda a, _: a.any(), timeout=60)
 
     await clock.advance(61)
     await deliver(lab, handle, a, "late")
     await lab.run()
 
-    assert await handle.result(5) == ["timeout of wait"]
+    assert await handle.result(5) == ["'wait' did not come in time"]
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -279,7 +238,7 @@ async def test_a_suspended_wait_without_a_timeout_ends_when_its_waitpoint_expire
         try:
             await ctx.wait(waitpoint.any())
         except SignalTimeout as error:
-            lab.did.append(f"timeout of {error.name}")
+            lab.did.append((error.name, error.closed))
         await ctx.sleep(60)
         return "told"
 
@@ -298,7 +257,7 @@ async def test_a_suspended_wait_without_a_timeout_ends_when_its_waitpoint_expire
     await lab.run()
 
     assert await handle.result(5) == "told"
-    assert lab.did == ["timeout of wait"] * 2
+    assert lab.did == [("wait", None)] * 2
     assert (await lab.row(handle))["lease_epoch"] == 3
 
 
@@ -314,14 +273,7 @@ async def test_a_suspended_wait_without_a_timeout_ends_when_its_waitpoint_expire
 async def test_the_expiry_of_a_waitpoint_does_what_a_timeout_does(
     lab: Lab, clock: Clock, on_timeout: Any, state: str
 ) -> None:
-    made: list[HandlerWaitpoint] = []
-
-    @lab.app.task("job")
-    async def job(ctx: Ctx) -> list[str]:
-        made[:] = [await ctx.waitpoint("a", expires=60)]
-        return names(await ctx.wait(made[0].any(), on_timeout=on_timeout))
-
-    handle = await lab.submitted(job.call())
+    handle, made = await waiting(lab, lambda a: a.any(), expires=(60,), on_timeout=on_timeout)
     await clock.advance(60)
     await lab.run()
     assert await lab.state(handle) == state
@@ -333,17 +285,36 @@ async def test_the_expiry_of_a_waitpoint_does_what_a_timeout_does(
         assert await handle.result(5) == ["at last ann"]
 
 
+async def test_an_escalated_wait_whose_waitpoint_has_expired_says_what_an_operator_can_do(
+    lab: Lab, clock: Clock
+) -> None:
+    handle, made = await waiting(lab, lambda a: a.any(), expires=(60,), on_timeout="escalate")
+    await clock.advance(60)
+    await lab.run()
+    await lab.engine.resume_execution(handle.execution_id)
+    await lab.run()
+
+    [reason] = (await handle.explain()).reasons
+    assert "has to decide: it waits for signals on 'a', in vain since " in reason.message
+    assert reason.message.endswith(
+        "; no signal can let it go on any more: its waitpoints have expired"
+    )
+    own = f"'{handle.execution_id}'"
+    assert reason.remedy.startswith(f"end it: ff executions cancel {own}; ")
+    assert f"ff executions replay {own} --from-step NAME" in reason.remedy
+
+    await handle.cancel()
+    await lab.engine.replay_execution(handle.execution_id, from_step="a")
+    await lab.run()
+    await deliver(lab, handle, made[0], "at last")
+    await lab.run()
+    assert await handle.result(5) == ["at last ann"]
+
+
 async def test_what_has_come_counts_also_after_its_waitpoint_has_expired(
     lab: Lab, clock: Clock
 ) -> None:
-    made: list[HandlerWaitpoint] = []
-
-    @lab.app.task("job")
-    async def job(ctx: Ctx) -> list[str]:
-        made[:] = [await ctx.waitpoint("a", expires=60), await ctx.waitpoint("b", expires=600)]
-        return names(await ctx.wait(made[0].any() & made[1].any()))
-
-    handle = await lab.submitted(job.call())
+    handle, made = await waiting(lab, lambda a, b: a.any() & b.any(), expires=(60, 600))
     await deliver(lab, handle, made[0], "first")
     await clock.advance(60)
     await lab.run()

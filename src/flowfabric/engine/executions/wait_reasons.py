@@ -79,8 +79,8 @@ def suspended_reason(
             message=f"suspended, waiting for {awaited}" + (f": {detail}" if detail else ""),
             remedy=f"deliver what it waits for ({awaited}), or cancel it",
         )
-    escalated = open_.reason is SuspensionReason.WAITING_FOR_OPERATOR_REVIEW and not _is_operators(
-        open_
+    escalated = open_.reason is SuspensionReason.WAITING_FOR_OPERATOR_REVIEW and (
+        _has_expired(open_) or not _is_operators(open_)
     )
     before = "its timeout has passed, and an operator has to decide: it " if escalated else ""
     return ExplanationReason(
@@ -128,6 +128,14 @@ def _diverged(execution_id: ExecutionId, facts: Facts, said: str) -> Explanation
 def _is_operators(open_: OpenSuspension) -> bool:
     """Does the suspension wait for an operator and nothing else?"""
     return isinstance(open_.condition, OperatorOnly) and not (open_.signals or open_.joins)
+
+
+def _has_expired(open_: OpenSuspension) -> bool:
+    """Does a handler wait for signals on waitpoints that have expired, and for nothing else?
+
+    Only a wait that an operator has to decide goes on so; `DIVERGENCE` is looked at before.
+    """
+    return open_.is_handler and _is_operators(open_) and not open_.waitpoints
 
 
 def _waits_for(open_: OpenSuspension, detail: str) -> str:
@@ -214,6 +222,8 @@ def _is_in_vain(open_: OpenSuspension) -> bool:
 
 def _in_vain(open_: OpenSuspension) -> str:
     """Which waitpoints are closed, if no signal can let the execution go on."""
+    if _has_expired(open_):
+        return "; no signal can let it go on any more: its waitpoints have expired"
     if not _is_in_vain(open_):
         return ""
     closed = " and ".join(f"{each.waitpoint_key!r} ({each.close_reason})" for each in open_.closed)
@@ -231,6 +241,11 @@ def _others(open_: OpenSuspension) -> str:
 
 
 def _remedy(execution_id: ExecutionId, open_: OpenSuspension) -> str:
+    if _has_expired(open_):  # resumed, it would wait again
+        return (
+            f"end it: ff executions cancel '{execution_id}'; after that, to wait at a new "
+            f"waitpoint: ff executions replay '{execution_id}' --from-step NAME, the waitpoint's"
+        )
     if _is_in_vain(open_):
         return (
             f"let it go on: ff executions resume '{execution_id}'; or end it: ff executions cancel "

@@ -15,7 +15,7 @@ from flowfabric.engine.flows.describe_flow import MemberCounts
 from flowfabric.errors import invalid_input
 from flowfabric.ids import PartitionKey, storable_text
 from flowfabric.instants import check_instant, epoch_ms, instant
-from flowfabric.pages import NEWEST, instant_cursor, page_size, read_instant_cursor
+from flowfabric.pages import instant_cursor, newest_before, page_size
 from flowfabric.states import DerivedFlowState
 from flowfabric.tags import read_tags
 
@@ -150,9 +150,7 @@ async def list_flows(
     size = page_size(limit)
     if size == 0:
         return FlowPage(flows=[], next_cursor=None)
-    before_ms, before_flow = (
-        NEWEST if cursor is None else read_instant_cursor(cursor, page_of="flows")
-    )
+    before_ms, before_flow = newest_before(cursor, page_of="flows")
     if flow_kind is not None:
         storable_text(flow_kind, field="flow_kind")
     if tag is not None:

@@ -20,8 +20,8 @@ from flowfabric.engine.lifecycle.sql.by_key import open_suspension
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, check_text
 from flowfabric.states import OperatorEventType
+from flowfabric.states.waits import PROACTIVE_CLOSE
 
-PROACTIVE: Final = "proactive_close"
 _RESUMED_BY_CLOSE: Final = "waitpoint_closed"
 
 CLOSE_WAITPOINTS: Final[LiteralString] = f"""
@@ -75,7 +75,7 @@ async def close_waitpoints(
     execution_id: ExecutionId,
     waitpoint_ids: Sequence[UUID],
     *,
-    reason: str = PROACTIVE,
+    reason: str = PROACTIVE_CLOSE,
     actor: str = DEFAULT_ACTOR,
     by_handler: bool = False,
 ) -> list[ClosedWaitpoint | NotFound]:
@@ -135,7 +135,7 @@ async def close_waitpoint(
     execution_id: ExecutionId,
     waitpoint_id: UUID,
     *,
-    reason: str = PROACTIVE,
+    reason: str = PROACTIVE_CLOSE,
     actor: str = DEFAULT_ACTOR,
 ) -> ClosedWaitpoint:
     """The waitpoint is closed, with an operator event; one that is closed already stays as it is.

@@ -14,7 +14,7 @@ from flowfabric.engine.suspensions.waitpoint import decode_signals
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_name
 from flowfabric.instants import instant
-from flowfabric.pages import NEWEST, check_limit, instant_cursor, read_instant_cursor
+from flowfabric.pages import check_limit, cursor_after, newest_before
 from flowfabric.states import PublicState
 
 LIST_CLOSED_WAITPOINTS: Final[LiteralString] = """
@@ -112,9 +112,7 @@ async def list_closed_waitpoints(
     check_limit(limit)
     if namespace is not None:
         check_name(namespace, field="namespace")
-    before_ms, before_id = (
-        NEWEST if cursor is None else read_instant_cursor(cursor, page_of="waitpoints")
-    )
+    before_ms, before_id = newest_before(cursor, page_of="waitpoints")
     rows = await fetch_all(
         conn,
         LIST_CLOSED_WAITPOINTS,
@@ -125,8 +123,7 @@ async def list_closed_waitpoints(
         namespace=namespace,
         limit=limit + 1,
     )
-    last = rows[limit - 1] if len(rows) > limit else None
     return EndedWaitpointPage(
         waitpoints=[row.waitpoint() for row in rows[:limit]],
-        next_cursor=None if last is None else instant_cursor(last.closed_at_ms, last.waitpoint_id),
+        next_cursor=cursor_after(rows, limit, lambda row: (row.closed_at_ms, row.waitpoint_id)),
     )

@@ -13,7 +13,7 @@ from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoi
 from flowfabric.engine.suspensions.waitpoint import decode_schema
 from flowfabric.ids import ExecutionId, check_lane, check_name
 from flowfabric.instants import instant
-from flowfabric.pages import NEWEST, check_limit, instant_cursor, read_instant_cursor
+from flowfabric.pages import check_limit, cursor_after, newest_before
 from flowfabric.states import WaitpointState
 from flowfabric.tokens import WaitpointToken
 
@@ -118,9 +118,7 @@ async def list_open_waitpoints(
         check_name(namespace, field="namespace")
     if lane_id is not None:
         check_lane(lane_id)
-    before_ms, before_id = (
-        NEWEST if cursor is None else read_instant_cursor(cursor, page_of="waitpoints")
-    )
+    before_ms, before_id = newest_before(cursor, page_of="waitpoints")
     rows = await fetch_all(
         conn,
         LIST_OPEN_WAITPOINTS,
@@ -131,9 +129,7 @@ async def list_open_waitpoints(
         lane_id=lane_id,
         limit=limit + 1,
     )
-    found = [row.waitpoint() for row in rows[:limit]]
-    last = rows[limit - 1] if len(rows) > limit else None
     return OpenWaitpointPage(
-        waitpoints=found,
-        next_cursor=None if last is None else instant_cursor(last.created_at_ms, last.waitpoint_id),
+        waitpoints=[row.waitpoint() for row in rows[:limit]],
+        next_cursor=cursor_after(rows, limit, lambda row: (row.created_at_ms, row.waitpoint_id)),
     )

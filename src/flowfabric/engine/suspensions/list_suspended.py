@@ -12,7 +12,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.instants import instant
-from flowfabric.pages import FIRST_ID, instant_cursor, page_size, read_instant_cursor
+from flowfabric.pages import FIRST_ID, cursor_after, page_size, read_instant_cursor
 from flowfabric.states import SuspensionReason, TimeoutBehavior
 
 LIST_SUSPENDED: Final[LiteralString] = """
@@ -76,12 +76,9 @@ async def list_suspended(
         after_id=after_id,
         limit=size + 1,
     )
-    last = rows[size - 1] if len(rows) > size else None
     return SuspendedPage(
         executions=[_suspended(partition.index, row) for row in rows[:size]],
-        next_cursor=None
-        if last is None
-        else instant_cursor(last.suspended_at_ms, last.execution_id),
+        next_cursor=cursor_after(rows, size, lambda row: (row.suspended_at_ms, row.execution_id)),
     )
 
 

@@ -33,6 +33,7 @@ from flowfabric.server.call import ApiCall
 from flowfabric.server.routes.work import many
 from flowfabric.server.table import BATCH, CONTROL, NOTHING, Route, route
 from flowfabric.states import Scope
+from flowfabric.states.waits import PROACTIVE_CLOSE
 
 
 class JournalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ class CloseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     execution_id: ExecutionId
     waitpoint_ids: list[UUID]
-    reason: str = "proactive_close"
+    reason: str = PROACTIVE_CLOSE
     by_handler: bool = False
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
 from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpoint
 from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoint
 from flowfabric.engine.suspensions.send_signal import NewSignal
@@ -24,8 +25,9 @@ from flowfabric.server.pages import (
 from flowfabric.server.problems import invalid
 from flowfabric.server.routes.execution_reads import X, describe
 from flowfabric.server.routes.work import many
-from flowfabric.server.table import BATCH, MEDIUM, Route, route
+from flowfabric.server.table import BATCH, CONTROL, MEDIUM, Route, route
 from flowfabric.states import Scope
+from flowfabric.states.waits import PROACTIVE_CLOSE
 
 Answer = SignalAccepted | SignalDuplicate
 
@@ -92,6 +94,12 @@ class AnswerRequest(msgspec.Struct, frozen=True, kw_only=True):
     signal_name: str
     idempotency_suffix: str
     reason: str | None = None
+
+
+class CloseWaitpointRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the waitpoint takes no more signals; a handler that waits for it learns the reason."""
+
+    reason: str = PROACTIVE_CLOSE
 
 
 class WaitpointSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +238,13 @@ async def deliver_approval_signal(call: ApiCall, body: AnswerRequest) -> Answer:
     )
 
 
+async def close_waitpoint(call: ApiCall, body: CloseWaitpointRequest) -> ClosedWaitpoint:
+    """Close a waitpoint; a handler that waits for it goes on. A repeat answers the same."""
+    return await call.engine.close_waitpoint(
+        await call.execution_id(), call.uuid("waitpoint_id"), reason=body.reason, actor=call.actor
+    )
+
+
 def _post(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
     settings: dict[str, Any] = {"scope": Scope.WRITE, "limit": MEDIUM, **more}
     return route("POST", path, handler, body=body, answers={200: answer}, **settings)
@@ -268,5 +283,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         AnswerRequest,
         Answer,
         scope=Scope.OPERATE,
+    ),
+    _post(
+        X + "/waitpoints/{waitpoint_id}/close",
+        close_waitpoint,
+        CloseWaitpointRequest,
+        ClosedWaitpoint,
+        scope=Scope.OPERATE,
+        limit=CONTROL,
     ),
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from flowfabric.conditions import OperatorOnly
+from flowfabric.counters import UNVISITED_ENTRIES
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.suspensions.read_inbox import Inbox
 from flowfabric.engine.suspensions.suspension import SuspendRequest
@@ -251,6 +252,7 @@ class Durable:
             return
         await journal.flush(ended_by)
         if journal.replaying and ended_by is None:
+            UNVISITED_ENTRIES.add(attempt.claimed.execution_kind, count=len(journal.unvisited))
             log.warning(
                 "%s returned without calls that are recorded: %s",
                 attempt,
