@@ -88,8 +88,9 @@ def options_in_order(*given: Any) -> Options:
     """The options of a submit in the order of their fields; most submits have none."""
     if given == _NOTHING:
         return PLAIN
-    options = dict(zip(_FIELDS, given, strict=True))
-    return Options(**options | {"tags": options["tags"] or {}})
+    options: dict[str, Any] = dict(zip(_FIELDS, given, strict=True))
+    options["tags"] = options["tags"] or {}
+    return Options(**options)
 
 
 def of_call(options: Options, call: Call[Any]) -> Options:
