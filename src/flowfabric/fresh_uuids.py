@@ -10,6 +10,7 @@ from uuid import UUID, SafeUUID
 
 _AT_ONCE: Final = 256
 _NOISE: Final = 0x3FFFFFFFFFFFFFFF
+_VERSION_7: Final = 0x7 << 76 | 0b10 << 62
 _make_uuid, _put = UUID.__new__, object.__setattr__
 _UNKNOWN: Final = SafeUUID.unknown  # once: an enum looks its members up by Python code
 _last_tick = 0
@@ -23,8 +24,14 @@ def new_uuid() -> UUID:
 
     The ids of one process ascend in the order of their creation, so they share index pages.
     """
-    [fresh] = new_uuids(1)
-    return fresh
+    global _last_tick
+    _last_tick = tick = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
+    try:
+        noise = _random.pop()  # every number is used once: `pop` is atomic between threads
+    except IndexError:
+        noise, *more = _noise(_AT_ONCE)
+        _random.extend(more)
+    return uuid_of(tick >> 12 << 80 | (tick & 0xFFF) << 64 | _VERSION_7 | noise & _NOISE)
 
 
 def new_uuids(count: int) -> list[UUID]:
@@ -32,11 +39,10 @@ def new_uuids(count: int) -> list[UUID]:
     global _last_tick
     first = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
     _last_tick = first + count - 1
-    fresh: list[UUID] = []
-    for tick, noise in enumerate(_noise(count), first):
-        stamp = tick >> 12 << 80 | 0x7 << 76 | (tick & 0xFFF) << 64
-        fresh.append(uuid_of(stamp | 0b10 << 62 | noise & _NOISE))
-    return fresh
+    return [
+        uuid_of(tick >> 12 << 80 | (tick & 0xFFF) << 64 | _VERSION_7 | noise & _NOISE)
+        for tick, noise in enumerate(_noise(count), first)
+    ]
 
 
 def uuid_of(number: int) -> UUID:
@@ -48,12 +54,5 @@ def uuid_of(number: int) -> UUID:
 
 
 def _noise(count: int) -> tuple[int, ...]:
-    """So many random numbers. Every number is used once: `pop` is atomic between threads."""
-    if count > 1:
-        return struct.unpack(f">{count}Q", os.urandom(8 * count))
-    try:
-        return (_random.pop(),)
-    except IndexError:
-        one, *more = struct.unpack(f">{_AT_ONCE}Q", os.urandom(8 * _AT_ONCE))
-        _random.extend(more)
-        return (one,)
+    """So many random numbers."""
+    return struct.unpack(f">{count}Q", os.urandom(8 * count))

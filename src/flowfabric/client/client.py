@@ -23,7 +23,7 @@ from flowfabric.client.identity import user_at_host
 from flowfabric.client.limits import Limits, Quotas
 from flowfabric.client.new_executions import new_executions
 from flowfabric.client.open_engine import Connecting, open_engine
-from flowfabric.client.options import Options, each_option, of_call, options_of
+from flowfabric.client.options import Options, each_option, of_call, options_in_order, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.plain_submits import PlainSubmits
 from flowfabric.client.schedules import Schedules
@@ -148,21 +148,21 @@ class Client(Searches):
         the key that the limit of the task counts the execution under. With `unique` one execution
         of its key exists at a time; with `debounce` calls that follow soon become one execution.
         """
-        options = Options(
-            idempotency_key=idempotency_key,
-            idempotency_window=idempotency_window,
-            on_conflict=on_conflict,
-            priority=priority,
-            delay=delay,
-            delay_until=delay_until,
-            deadline=deadline,
-            deadline_at=deadline_at,
-            tags=tags or {},
-            lane=lane,
-            budget=budget,
-            limit_key=limit_key,
-            unique=unique,
-            debounce=debounce,
+        options = options_in_order(
+            idempotency_key,
+            idempotency_window,
+            on_conflict,
+            priority,
+            delay,
+            delay_until,
+            deadline,
+            deadline_at,
+            tags,
+            lane,
+            budget,
+            limit_key,
+            unique,
+            debounce,
         )
         options = of_call(options, call)
         new = self._plain.new_execution(

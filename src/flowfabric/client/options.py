@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -77,6 +77,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def key_for(self, kind: str) -> str | None:
         """The idempotency key, or that of `unique` or `debounce`."""
         return self.idempotency_key if self.merged is None else merge_key(self.merged, kind)
+
+
+_FIELDS: Final = Options.__struct_fields__
+PLAIN: Final = Options()
+_NOTHING: Final = tuple(None if name == "tags" else getattr(PLAIN, name) for name in _FIELDS)
+
+
+def options_in_order(*given: Any) -> Options:
+    """The options of a submit in the order of their fields; most submits have none."""
+    if given == _NOTHING:
+        return PLAIN
+    options: dict[str, Any] = dict(zip(_FIELDS, given, strict=True))
+    options["tags"] = options["tags"] or {}
+    return Options(**options)
 
 
 def of_call(options: Options, call: Call[Any]) -> Options:

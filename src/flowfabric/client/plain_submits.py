@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flowfabric.app.task import Call, Task
 from flowfabric.client.new_executions import new_executions
-from flowfabric.client.options import Options
+from flowfabric.client.options import PLAIN, Options
 from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
 from flowfabric.tracing import tracer
 
 if TYPE_CHECKING:
     from flowfabric.engine.lifecycle.create_execution import NewExecution
 
-_PLAIN: Final = Options()
 _REMEMBERED: Final = 256
 
 
@@ -33,7 +32,7 @@ class PlainSubmits:
     ) -> NewExecution:
         """The execution to create for the call, plain or not; raises `ValidationError`."""
         task = call.task
-        if options != _PLAIN or task.limit is not None or tracer() is not None:
+        if options is not PLAIN or task.limit is not None or tracer() is not None:
             return self._made(call, options, namespace, creator)
         key = (task, namespace, creator)
         first = self._first.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Final, Literal, LiteralString
 from uuid import UUID
 
@@ -35,6 +35,7 @@ from flowfabric.tags import check_tags
 
 OnConflict = Literal["error", "return"]
 MAX_PAYLOAD: Final = 64 * 1024 * 1024
+_copied: Final = methodcaller("__copy__")  # what `copy.copy` finds by a detour
 
 CREATE_EXECUTION: Final[LiteralString] = """
 -- lifecycle.create_execution
@@ -135,8 +136,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Raises `ValidationError` for a payload that cannot be stored.
         """
         _check_payload(input_payload)
-        # What `copy.copy` finds by a detour; it is missing in the stubs of msgspec.
-        new: NewExecution = self.__copy__()  # pyright: ignore
+        new: NewExecution = _copied(self)
         msgspec.structs.force_setattr(new, "execution_id", execution_id)
         msgspec.structs.force_setattr(new, "input_payload", input_payload)
         return new
