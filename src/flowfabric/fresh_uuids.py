@@ -10,7 +10,7 @@ from uuid import UUID, SafeUUID
 
 _AT_ONCE: Final = 256
 _NOISE: Final = 0x3FFFFFFFFFFFFFFF
-_make_uuid, _put = UUID.__new__, object.__setattr__
+_make_uuid, _put, _unknown = UUID.__new__, object.__setattr__, SafeUUID.unknown
 _last_tick = 0
 _random: Final[list[int]] = []
 """Random numbers for the next ids: the system is asked for many at once."""
@@ -42,7 +42,7 @@ def uuid_of(number: int) -> UUID:
     """What the constructor does, without its checks: bulk calls make ids by the thousand."""
     uuid = _make_uuid(UUID)
     _put(uuid, "int", number)
-    _put(uuid, "is_safe", SafeUUID.unknown)
+    _put(uuid, "is_safe", _unknown)
     return uuid
 
 
