@@ -3,11 +3,8 @@
 import asyncio
 import contextlib
 import os
-import re
-import signal
-import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -19,18 +16,18 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.postgres import Cluster
+from bench.rest_processes import Compared, compare
+from bench.rest_server import HEADERS, TOKEN, Server, serving, serving_bare
 from flowfabric import App, Client, Ctx
 from flowfabric.db.migrate import migrate
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
 
 IN_FLIGHT: Final = 32
-LENGTH: Final = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
-PIPELINED: Final = 8
-TOKEN: Final = "ff-bench"
-HEADERS: Final = {"authorization": f"Bearer {TOKEN}"}
 PAYLOAD: Final = {"text": "x" * 80}
 UNNOTICED_MS: Final = 15.0
+_IDLE: Final = 1.0
+"""Seconds for which an idle server is looked at: sweeps are no part of a request."""
 CLAIMANT: Final = Claimant(worker_id="bench", worker_instance_id="bench-1", lanes=("default",))
 
 app = App()
@@ -56,6 +53,13 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
         return self.value <= self.bound if self.at_most else self.value >= self.bound
 
 
+class Framework(msgspec.Struct, frozen=True, kw_only=True):
+    """Microseconds of CPU of a request: of the server, and of one whose application is nothing."""
+
+    ours: float
+    bare: float
+
+
 class Sizes(msgspec.Struct, frozen=True):
     """How much is measured."""
 
@@ -67,52 +71,6 @@ class Sizes(msgspec.Struct, frozen=True):
 
 FULL: Final = Sizes(submits=6000, drained=6000, rounds=3, idle=200)
 QUICK: Final = Sizes(submits=1500, drained=1500, rounds=1, idle=60)
-
-
-class Server:
-    """A process of `ff server`."""
-
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
-        self.process, self.url = process, url
-
-    def cpu(self) -> float:
-        """The seconds that the process has computed so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextlib.asynccontextmanager
-async def serving(dsn: str, *, processes: int = 1) -> AsyncGenerator[Server]:
-    """A server over the database, which ends with the block."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "flowfabric.cli", "server", "--listen", "127.0.0.1:0"),
-        *("--processes", str(processes)),
-        env={
-            **os.environ,
-            "FF_DATABASE_URL": dsn,
-            "FF_API_TOKEN": TOKEN,
-            "FF_LIMITS": "requests=1000,rate=100000,burst=100000,streams=1000",
-        },
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    reading: asyncio.Task[bytes] | None = None
-    try:
-        urls: list[str] = []
-        while len(urls) < processes:
-            line = (await process.stderr.readline()).decode()
-            if not line:
-                raise RuntimeError("the server did not start")
-            urls += re.findall(r"serving at (\S+)", line)
-        reading = asyncio.create_task(process.stderr.read())
-        yield Server(process, urls[0])
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        await process.wait()
-        if reading is not None:
-            await reading
 
 
 async def per_second(count: int, in_flight: int, call: Callable[[], Awaitable[Any]]) -> float:
@@ -201,17 +159,33 @@ class Measured:
                 await asyncio.sleep(0.02)
         return sorted(delays)[int(len(delays) * 0.99)]
 
-    async def framework(self) -> float:
-        """Microseconds of CPU that the server needs for a request that does nothing."""
+    async def framework(self) -> Framework:
+        """Microseconds of CPU of a request that does nothing, and of a bare server's."""
+        ours: list[float] = []
+        bare: list[float] = []
+        async with serving_bare() as nothing:
+            for _ in range(max(3, self.sizes.rounds)):
+                ours.append(await self._per_request(self.server))
+                bare.append(await self._per_request(nothing))
+        return Framework(ours=median(ours), bare=median(bare))
+
+    async def _per_request(self, server: Server) -> float:
+        """Microseconds of CPU that the server needs for a request, beside what it needs idle."""
 
         async def ask() -> None:
-            async with self.http.get(f"{self.server.url}/v1/whoami") as answer:
+            async with self.http.get(f"{server.url}/v1/whoami") as answer:
                 assert answer.status == 200
+                await answer.read()
 
         await per_second(200, 8, ask)
-        count, before = self.sizes.submits, self.server.cpu()
+        idle = sum(server.cpu())
+        await asyncio.sleep(_IDLE)
+        before = sum(server.cpu())
+        began, idle = time.perf_counter(), (before - idle) / _IDLE
+        count = self.sizes.submits // 2
         await per_second(count, 8, ask)
-        return (self.server.cpu() - before) / count * 1e6
+        own = sum(server.cpu()) - before - idle * (time.perf_counter() - began)
+        return own / count * 1e6
 
     async def crowded(self) -> float:
         """The p99 of submits beside 1,000 waits and 200 streams, against that without."""
@@ -244,42 +218,12 @@ class Measured:
             await asyncio.gather(*waits, return_exceptions=True)
         return beside / alone
 
-    async def two_processes(self) -> float:
-        """Reads a second of two processes, against those of one.
-
-        Two of three reads are answered without the database, so that it is not the limit.
-        """
+    async def two_processes(self) -> Compared:
+        """Two of three reads are answered without the database, so that it is not the limit."""
         made = await self.direct.submit(noop.call(**PAYLOAD), lane="elsewhere")
         paths = ("/v1/whoami", f"/v1/executions/{made.execution_id}/state", "/v1/info")
-        rates: dict[int, list[float]] = {1: [], 2: []}
-        for _ in range(max(3, self.sizes.rounds)):
-            for processes, found in rates.items():
-                async with serving(self.dsn, processes=processes) as server:
-                    found.append(await self._reads(server, paths))
-        return median(rates[2]) / median(rates[1])
-
-    async def _reads(self, server: Server, paths: tuple[str, ...]) -> float:
-        """Reads a second. Many are asked for by one write: the client costs next to nothing."""
-        host, _, port = server.url.removeprefix("http://").rpartition(":")
-        headers = f"host: {host}\r\nauthorization: Bearer {TOKEN}\r\nx-request-id: bench\r\n\r\n"
-        asked = "".join(f"GET {path} HTTP/1.1\r\n{headers}" for path in paths).encode()
-        turns = max(1, self.sizes.submits * 4 // (IN_FLIGHT * len(paths) * PIPELINED))
-
-        async def caller() -> None:
-            reader, writer = await asyncio.open_connection(host, int(port))
-            for _ in range(turns):
-                writer.write(asked * PIPELINED)
-                for _ in range(len(paths) * PIPELINED):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    assert head.startswith(b"HTTP/1.1 200"), head
-                    found = LENGTH.search(head)
-                    assert found is not None, head
-                    await reader.readexactly(int(found[1]))
-            writer.close()
-
-        began = time.perf_counter()
-        await asyncio.gather(*(caller() for _ in range(IN_FLIGHT)))
-        return turns * IN_FLIGHT * len(paths) * PIPELINED / (time.perf_counter() - began)
+        rounds, requests = max(3, self.sizes.rounds), self.sizes.submits * 4
+        return await compare(self.dsn, paths, requests=requests, rounds=rounds)
 
 
 async def rest(cluster: Cluster, console: Console, *, quick: bool, out: Path | None) -> int:
@@ -325,6 +269,8 @@ async def _bars(measured: Measured) -> list[Bar]:
     found = {name: median(values) for name, values in ratios.items()}
     near = await measured.idle(on_database, measured.direct)
     far = await measured.idle(over_http, measured.remote)
+    processes = await measured.two_processes()
+    framework = await measured.framework()
     return [
         Bar(what="POST /v1/executions, 32 in flight", value=found["post"], bound=0.25),
         Bar(what="client.submit, 32 in flight", value=found["submit"], bound=0.6),
@@ -341,16 +287,17 @@ async def _bars(measured: Measured) -> list[Bar]:
         ),
         Bar(
             what="mixed reads of two processes against one",
-            value=await measured.two_processes(),
+            value=processes.ratio,
             bound=1.6,
-            told=f"{os.cpu_count()} cores",
+            told=f"{os.cpu_count()} cores; {processes.told}",
         ),
         Bar(
             what="CPU of a request that does nothing",
-            value=await measured.framework(),
+            value=framework.ours,
             bound=90,
             unit=" µs",
             at_most=True,
+            told=f"a bare server on this machine: {framework.bare:.0f} µs",
         ),
         Bar(
             what="p99 of submits beside 1,000 waits and 200 streams",

@@ -5,9 +5,8 @@ The table `ff.operator_event` has the same facts for good. Neither has payloads,
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import partial
 from types import MappingProxyType
@@ -24,18 +23,30 @@ _request: Final[ContextVar[Mapping[str, str]]] = ContextVar(
 )
 
 
-@contextlib.contextmanager
-def acting_for(principal: str, request_id: str, *, reason: str | None = None) -> Generator[None]:
+class ActingFor:
+    """Inside the block audit records have the fields of one request."""
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = _request.set(self._fields)
+
+    def __exit__(self, *error: object) -> None:
+        _request.reset(self._token)
+
+
+def acting_for(principal: str, request_id: str, *, reason: str | None = None) -> ActingFor:
     """Inside the block audit records have the principal and the id of this request.
 
     Operator events have the reason, too, where the operation is given none.
     """
-    why = {} if reason is None else {"reason": reason}
-    token = _request.set({"principal": principal, "request_id": request_id, **why})
-    try:
-        yield
-    finally:
-        _request.reset(token)
+    fields = {"principal": principal, "request_id": request_id}
+    if reason is not None:
+        fields["reason"] = reason
+    return ActingFor(fields)
 
 
 def acting_reason() -> str | None:

@@ -10,7 +10,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
 from flowfabric.at_commit import at_commit, in_transaction
@@ -159,9 +159,14 @@ _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 
 def count_request(method: str, path: str | None, status: int, seconds: float) -> None:
     """A request was answered; `path` is the template of its route, None if it has none."""
-    labels = (method if method in _METHODS else "OTHER", path or "unknown", str(status))
+    labels = _request_labels(method, path, status)
     HTTP_REQUESTS.add(*labels)
     HTTP_REQUEST_SECONDS.observe(seconds, *labels)
+
+
+@lru_cache(maxsize=4096)  # there are as many as routes, methods and statuses
+def _request_labels(method: str, path: str | None, status: int) -> Labels:
+    return (method if method in _METHODS else "OTHER", path or "unknown", str(status))
 
 
 # Sweeps.

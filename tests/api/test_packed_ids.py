@@ -12,8 +12,8 @@ from flowfabric.ids import ExecutionId, new_uuid
 def test_ids_come_back_as_they_were() -> None:
     ids = [ExecutionId(0, new_uuid()), ExecutionId(255, new_uuid()), ExecutionId(65535, new_uuid())]
 
-    assert unpack_ids(pack_ids(ids)) == ids
-    assert unpack_ids(b"") == []
+    assert list(map(ExecutionId, *unpack_ids(pack_ids(ids)))) == ids
+    assert unpack_ids(b"") == ([], [])
 
 
 def test_bytes_that_are_no_ids_are_refused() -> None:

@@ -1,7 +1,9 @@
 """S6: whatever is sent to a route, no answer is a 5xx or outside of the OpenAPI document.
 
 All routes at 1,000 examples take hours, nearly all of them to draw the examples. `python -m
-tests.proofs.fuzz --part 1/4` or `--routes '^POST /v1/flows'` sends them to some of the routes.
+tests.proofs.fuzz --part 1/4` or `--routes '^POST /v1/flows'` sends them to some of the routes. With
+`--record FILE` each route that is done is a line of that file, and the next run goes on with the
+others.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -140,11 +143,43 @@ def with_known(value: Any, names: Known, chance: random.Random) -> Any:
     return value
 
 
+class RouteResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was sent to one route, and how many answers were wrong."""
+
+    route: str
+    examples: int
+    sent: int
+    wrong: int
+    seconds: float
+
+
+class Record:
+    """The routes that are done, in a file that outlives the process."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def holds(self, route: str, examples: int) -> bool:
+        """Is the route done, with at least so many examples and no wrong answer?"""
+        if self._path is None or not self._path.exists():
+            return False
+        lines = self._path.read_bytes().splitlines()
+        done = [msgspec.json.decode(line, type=RouteResult) for line in lines]
+        return any(
+            each.route == route and each.examples >= examples and not each.wrong for each in done
+        )
+
+    def add(self, result: RouteResult) -> None:
+        if self._path is not None:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(result) + b"\n")
+
+
 class Fuzz:
     """Sends examples to routes, and counts what is wrong with the answers, each fault once."""
 
-    def __init__(self, url: str, arena: Arena) -> None:
-        self._url, self._arena = url, arena
+    def __init__(self, url: str, arena: Arena, record: Record) -> None:
+        self._url, self._arena, self._record = url, arena, record
         self._session = requests.Session()
         self._session.headers["authorization"] = f"Bearer {TOKEN}"
         self._names = known(self._session, url)
@@ -159,13 +194,26 @@ class Fuzz:
         schema = schemathesis.openapi.from_url(self._url + "/openapi.json")
         every: Any = schema.get_all_operations()
         operations = [found.ok() for found in every]
-        wanted = [each for place, each in enumerate(operations) if chosen(each.label, place)]
+        wanted = [
+            each
+            for place, each in enumerate(operations)
+            if chosen(each.label, place) and not self._record.holds(each.label, number)
+        ]
         for done, operation in enumerate(wanted, 1):
-            begun, before = time.monotonic(), self.sent
+            begun, before, wrong = time.monotonic(), self.sent, self.faults.total()
             for mode in schemathesis.GenerationMode:
                 self._route(operation, mode, max(1, number // 2))
             seconds, sent = time.monotonic() - begun, self.sent - before
             self.routes += 1
+            self._record.add(
+                RouteResult(
+                    route=operation.label,
+                    examples=number,
+                    sent=sent,
+                    wrong=self.faults.total() - wrong,
+                    seconds=round(seconds, 1),
+                )
+            )
             self._arena.say(
                 f"{done}/{len(wanted)} {operation.label}: {sent} requests in {seconds:.0f} s; "
                 f"so far {self.sent:,} requests, {self.faults.total()} wrong answers"
@@ -223,12 +271,16 @@ def _open(session: requests.Session, case: Any, url: str) -> None:
             )
 
 
-def _at(number: int, chosen: Callable[[str, int], bool] = lambda _label, _place: True) -> Run:
+def _at(
+    number: int,
+    chosen: Callable[[str, int], bool] = lambda _label, _place: True,
+    record: Path | None = None,
+) -> Run:
     def run(arena: Arena) -> Sequence[Figure]:
         with tempfile.TemporaryDirectory() as directory, arena.database() as dsn:
             log = Path(directory, "server.log")
             with server(dsn, log) as url:
-                fuzz = Fuzz(url, arena)
+                fuzz = Fuzz(url, arena, Record(record))
                 fuzz.all_routes(number, chosen)
             if fuzz.faults:
                 arena.say(log.read_text()[-20_000:])
@@ -272,6 +324,7 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=1000, metavar="N", help="of each route")
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="I/N", help="every Nth route")
     parser.add_argument("--routes", default="", metavar="REGEX", help="such as '^POST /v1/flows'")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="of the routes that are done")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default 1)")
     options = parser.parse_args()
     pattern, (number, parts) = re.compile(options.routes), options.part
@@ -281,7 +334,8 @@ def main() -> int:
 
     found = TestServer.start()
     try:
-        [figure] = _at(options.examples, chosen)(Arena(found, options.seed))
+        run = _at(options.examples, chosen, options.record)
+        [figure] = run(Arena(found, options.seed))
     finally:
         asyncio.run(found.drop_template())
         found.stop()

@@ -74,7 +74,7 @@ def _duration(given: float) -> timedelta:
 
 
 def _utc(value: datetime) -> datetime:
-    return value.astimezone(UTC)
+    return value if value.tzinfo is UTC else value.astimezone(UTC)
 
 
 def write_handle(lease: Lease) -> str:

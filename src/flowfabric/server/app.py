@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
 from typing import Final, Protocol, TypeAlias
 
@@ -40,7 +40,11 @@ _REQUEST_ID: Final = re.compile(rb"[\w-]{1,64}")
 PUBLIC: Final = frozenset(
     route.path for route in ROUTES if route.scope is Scope.PUBLIC and "{" not in route.path
 )
+_ALWAYS: Final = {"x-ff-version": __version__, "x-content-type-options": "nosniff"}
 _PUBLIC_PREFIXES: Final = ("/docs/", "/v1/callbacks/")
+
+
+AsgiApp: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
 class Mounted(Protocol):
@@ -72,13 +76,7 @@ class RequestState:
 
     def headers(self, more: Mapping[str, str]) -> dict[str, str]:
         """The headers of an answer."""
-        return {
-            "x-request-id": self.request_id,
-            "x-ff-version": __version__,
-            "x-content-type-options": "nosniff",
-            **self._extra,
-            **more,
-        }
+        return {"x-request-id": self.request_id, **_ALWAYS, **self._extra, **more}
 
 
 class Application:
@@ -89,6 +87,7 @@ class Application:
     ) -> None:
         self.services, self._table = services, table
         self.mounted = mounted or {}
+        self._below = [(prefix, f"{prefix}/", each) for prefix, each in self.mounted.items()]
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -137,8 +136,8 @@ class Application:
             return
         check_origin(scope["method"], headers, settings)
         path = scope["path"]
-        for prefix, mounted in self.mounted.items():
-            if path == prefix or path.startswith(prefix + "/"):
+        for prefix, below, mounted in self._below:
+            if path == prefix or path.startswith(below):
                 state.template = prefix
                 scope["root_path"] = scope.get("root_path", "") + prefix
                 await mounted(scope, receive, send)
@@ -148,9 +147,9 @@ class Application:
                 await send_answer(send, 303, b"", state.headers(target))
                 return
         if path not in PUBLIC and not path.startswith(_PUBLIC_PREFIXES):
-            authenticator = self.services.authenticator
-            state.principal = await authenticator.principal(headers.get(b"authorization"))
-        await self._table(scope, receive, send)
+            given, authenticator = headers.get(b"authorization"), self.services.authenticator
+            state.principal = authenticator.known(given) or await authenticator.principal(given)
+        await self._table.app(path)(scope, receive, send)
 
     async def close(self) -> None:
         """Streams and waits end, here and in what is mounted; the engine stays open."""
@@ -213,12 +212,9 @@ class RoutingTable:
         ]
         self._router = Router([*mounts, *others], redirect_slashes=False, default=_no_route)
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["path"])
-        if endpoint is None:
-            await self._router(scope, receive, send)
-        else:
-            await endpoint(scope, receive, send)
+    def app(self, path: str) -> AsgiApp:
+        """What answers requests of this path."""
+        return self._endpoints.get(path, self._router)
 
 
 def _order(path: str) -> list[tuple[bool, str]]:

@@ -48,7 +48,6 @@ class ApiCall:
         principal: Principal,
         path: Mapping[str, str],
         headers: Mapping[bytes, bytes],
-        *,
         url: str,
         packed: bool,
         request_id: str,

@@ -38,8 +38,7 @@ from flowfabric.server.limits import (
 )
 from flowfabric.server.pages import FreeText
 from flowfabric.server.problems import RequestProblem, invalid, of_decoding
-from flowfabric.server.table import Kind, Route
-from flowfabric.states import Scope
+from flowfabric.server.table import Route
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
@@ -49,8 +48,8 @@ _UNKNOWN_OUTCOME: Final = (
 )
 _IN_HEADERS: Final = "!#$&'()*+,/:;=?@[]^`{|} \"<>\\"
 """What a header has as it is, beside letters and digits; the rest is percent-encoded."""
-_READ_BY_ANYBODY: Final = frozenset({Scope.READ, Scope.ANY, Scope.PUBLIC})
-_UNAUDITED: Final = contextlib.nullcontext()
+_WITHOUT: Final = contextlib.nullcontext()
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 READ_WITHIN: Final = 5.0
 """Seconds that a read may take."""
 
@@ -75,23 +74,24 @@ class Endpoint:
             headers = {"allow": self.allowed}
             detail = f"{self.path} has {self.allowed}"
             raise RequestProblem("method_not_allowed", detail, headers=headers)
-        state.principal.require(found.scope)
-        await _answer(found, scope, receive, send)
+        principal = state.principal
+        if found.scope not in principal.scopes:
+            principal.require(found.scope)
+        await _answer(found, state, scope, receive, send)
 
 
-async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    state = scope["ff"]
+async def _answer(route: Route, state: Any, scope: AsgiScope, receive: Receive, send: Send) -> None:
     headers: Mapping[bytes, bytes] = state.request_headers
-    packed = _wants_packed(headers)
+    services, principal, client = state.services, state.principal, scope.get("client")
     call = ApiCall(
-        state.services,
-        state.principal,
-        scope.get("path_params", {}),
+        services,
+        principal,
+        scope.get("path_params", _NO_PARAMETERS),
         headers,
-        url=scope["path"],
-        packed=packed,
-        request_id=state.request_id,
-        address=(scope.get("client") or ("", 0))[0],
+        scope["path"],
+        _wants_packed(headers),
+        state.request_id,
+        client[0] if client else "",
     )
     arguments: list[Any] = []
     if route.query is not None:
@@ -100,35 +100,37 @@ async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) 
         arguments_given = parse_qsl(scope["query_string"].decode("latin-1"))
         if arguments_given:
             raise invalid(arguments_given[0][0], "is no parameter of this route")
-    if b"if-match" in headers and route.method != "GET" and not route.if_match:
+    if route.ignores_if_match and b"if-match" in headers:
         raise invalid("If-Match", "is not compared by this route")
-    meter, who = state.services.meter, state.principal.who
-    waits = route.waits or route.kind is Kind.STREAM
-    with meter.request(who, waits=waits) if route.limited else contextlib.nullcontext():
+    meter, who = services.meter, principal.who
+    waits = route.waits or route.streams
+    with meter.request(who, waits=waits) if route.limited else _WITHOUT:
         if route.body is not None:
             arguments.append(await _body(route, receive, headers))
-        if route.kind is Kind.STREAM:
+        if route.streams:
             if scope["method"] == "HEAD":  # nothing would end what has no body
                 await send_answer(send, 200, b"", state.headers(sse.HEADERS))
                 return
             with meter.stream(who):  # before the handler subscribes to anything
                 events = await route.handler(call, *arguments)
                 await send_head(send, 200, state.headers(sse.HEADERS))
-                await sse.send_events(events, receive, send, state.services.draining)
+                await sse.send_events(events, receive, send, services.draining)
                 await send({"type": "http.response.body", "body": b""})
             return
-        # What is read is not audited, but for what only operators may read.
-        plain = route.method == "GET" and route.scope in _READ_BY_ANYBODY
-        reason = None if plain else _reason(arguments)
-        with _UNAUDITED if plain else acting_for(call.actor, call.request_id, reason=reason):
+        acting = (
+            acting_for(call.actor, call.request_id, reason=_reason(arguments))
+            if route.audited
+            else _WITHOUT
+        )
+        with acting:
             handling = route.handler(call, *arguments)
             if route.waits:
                 value = await _unless_gone(handling, receive)
-            elif route.scope is Scope.READ:
+            elif route.reads:
                 value = await _in_time(route.name, handling)
             else:
                 value = await _written(handling)
-    await _send(route, call, value, scope, send)
+    await _send(route, call, value, state, send)
 
 
 def _reason(arguments: Sequence[Any]) -> str | None:
@@ -174,8 +176,7 @@ async def _unless_gone(handling: Any, receive: Receive) -> Any:
         await cancel_all([gone, *([] if handler.done() else [handler])])
 
 
-async def _send(route: Route, call: ApiCall, value: Any, scope: AsgiScope, send: Send) -> None:
-    state = scope["ff"]
+async def _send(route: Route, call: ApiCall, value: Any, state: Any, send: Send) -> None:
     reply = value if isinstance(value, Reply) else Reply(value=value)
     status = reply.status or route.first_status
     headers = state.headers(reply.headers)

@@ -40,6 +40,7 @@ class Kind(StrEnum):
     """Server-sent events."""
 
 
+_READ_BY_ANYBODY: Final = frozenset({Scope.READ, Scope.ANY, Scope.PUBLIC})
 NOTHING: Final = None
 """The answer of a status without a body."""
 
@@ -125,6 +126,28 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def first_status(self) -> int:
         """The status of an answer that names none."""
         return next(iter(self.answers))
+
+    # What each request asks of its route; to compare enums costs as much as to answer.
+
+    @functools.cached_property
+    def streams(self) -> bool:
+        """Does it answer with a stream of events?"""
+        return self.kind is Kind.STREAM
+
+    @functools.cached_property
+    def reads(self) -> bool:
+        """Has it the time of a read?"""
+        return self.scope is Scope.READ
+
+    @functools.cached_property
+    def audited(self) -> bool:
+        """Is what it does recorded with its caller? Not so what everybody may read."""
+        return self.method != "GET" or self.scope not in _READ_BY_ANYBODY
+
+    @functools.cached_property
+    def ignores_if_match(self) -> bool:
+        """Is it a change that does not compare `If-Match`?"""
+        return self.method != "GET" and not self.if_match
 
 
 def route(

@@ -6,6 +6,7 @@ Submitters and workers:
     create_unique_execution    the same, unless another one has its key; or that one ends
     debounce_execution         absent → delayed, or the delay of one that waits is moved
     creation_columns           the parameters of `create_execution`
+    alike_batch                executions of it that differ in id and payload only
     claim                      runnable → active, the best of some lanes
     read_claimed               what a claim got whose answer was lost
     admit_by_key               the limit of one that is claimed by its id counts the start

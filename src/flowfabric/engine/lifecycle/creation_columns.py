@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_partition, key_partition
 from flowfabric.instants import epoch_ms
@@ -38,6 +39,8 @@ def creation_columns(
     A field that no execution has is None as a whole, and so are the numbers of the shapes if there
     is one shape.
     """
+    if type(executions) is AlikeBatch:
+        return _alike_columns(executions, partitions=partitions, fresh=fresh)
     by_field = _by_field(executions)
     homes = [each.partition_key for each in by_field["execution_id"]]
     _check_partitions(executions, homes, by_field["idempotency_key"], partitions)
@@ -75,6 +78,18 @@ def creation_columns(
         "quota_policy_id": _column(by_field["quota_policy_id"], _same),
         "quota_dimension": _column(by_field["limit_key"], _same),
     }
+
+
+def _alike_columns(executions: AlikeBatch, *, partitions: int, fresh: bool) -> dict[str, object]:
+    """Those of the first, so often as there are executions, with the ids and payloads of all."""
+    columns = creation_columns([executions.first], partitions=partitions, fresh=fresh)
+    for name, column in columns.items():
+        if not name.startswith("shape") and isinstance(column, list):
+            columns[name] = column * len(executions)
+    _check_partitions(executions, executions.homes, (), partitions)
+    columns["partition_key"] = executions.homes
+    columns["execution_id"], columns["payload"] = executions.uuids, executions.payloads
+    return columns
 
 
 def _by_field(executions: Sequence[NewExecution]) -> Mapping[str, list[Any]]:
@@ -138,6 +153,8 @@ def _check_partitions(
     if set(map(type, homes)) != {int} or min(homes) < 0 or max(homes) >= partitions:
         for new in executions:
             check_partition(new.execution_id, partitions)
+    if not any(keys):
+        return
     for new, key in zip(executions, keys, strict=True):
         if key is None:
             continue

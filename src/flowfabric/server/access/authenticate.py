@@ -36,6 +36,15 @@ class Authenticator:
         """Is everybody an admin, whatever tokens there are?"""
         return self._settings.insecure
 
+    def known(self, header: bytes | None) -> Principal | None:
+        """The caller, if that is known without the database; else ask for its `principal`."""
+        if header is None:
+            return None
+        scheme, _, token = header.partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        return self._known(hashlib.sha256(token.strip()).digest())
+
     async def principal(self, header: bytes | None) -> Principal:
         """The caller; raises a `RequestProblem` without a valid token."""
         if header is None:
@@ -57,13 +66,13 @@ class Authenticator:
 
         Given the token too, one that can never have been made is not looked up.
         """
-        for each in self._given:
-            if hmac.compare_digest(digest, each):
-                return _OF_ENVIRONMENT
+        known = self._known(digest)
+        if known is not None:
+            return known
         now = time.monotonic()
         kept = self._kept.get(digest)
         if kept is not None and now - kept[0] < KEPT:
-            return kept[1]
+            return None
         if token is not None and not is_well_formed(token.decode("latin-1")):
             return None
         stored = await self._engine.find_token(digest)
@@ -72,6 +81,16 @@ class Authenticator:
         found = None if stored is None else _principal(stored)
         self._kept[digest] = now, found
         return found
+
+    def _known(self, digest: bytes) -> Principal | None:
+        """The caller of a token of the environment, or of one that was found lately."""
+        for each in self._given:
+            if hmac.compare_digest(digest, each):
+                return _OF_ENVIRONMENT
+        kept = self._kept.get(digest)
+        if kept is None or time.monotonic() - kept[0] >= KEPT:
+            return None
+        return kept[1]
 
     async def _is_open(self) -> bool:
         """Is everybody who can connect an admin? Only while there are no tokens at all."""

@@ -20,10 +20,10 @@ def check_host(headers: Mapping[bytes, bytes], settings: Settings) -> None:
 
     A server that listens on this machine only, and any whose hosts are listed, compares them.
     """
-    if not settings.is_local and not settings.allowed_hosts:
-        return
     host = _named(headers.get(b"host", b""))
-    if host not in _LOOPBACK and host not in settings.allowed_hosts:
+    if host in _LOOPBACK or host in settings.allowed_hosts:
+        return
+    if settings.is_local or settings.allowed_hosts:
         raise RequestProblem("misdirected", "the host is not listed in FF_ALLOWED_HOSTS")
 
 

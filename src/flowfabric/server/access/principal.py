@@ -21,17 +21,7 @@ _SCOPES: Final[Mapping[Role, frozenset[Scope]]] = {
 }
 
 
-@functools.cache
-def _scopes(role: Role, *, everywhere: bool) -> frozenset[Scope]:
-    scopes = _SCOPES[role] | {Scope.PUBLIC, Scope.ANY}
-    if role is Role.OPERATOR and everywhere:
-        scopes |= {Scope.OPERATE_ALL}
-    if role is Role.ADMIN and not everywhere:
-        scopes -= {Scope.OPERATE_ALL, Scope.ADMIN}
-    return scopes
-
-
-class Principal(msgspec.Struct, frozen=True, kw_only=True):
+class Principal(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Who calls. `who` tells tokens apart; `label` is what events name as the actor."""
 
     who: str
@@ -40,15 +30,20 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = (ALL,)
     hide_payloads: bool = False
 
-    @property
+    @functools.cached_property
     def everywhere(self) -> bool:
         """May it see every namespace?"""
         return ALL in self.namespaces
 
-    @property
+    @functools.cached_property
     def scopes(self) -> frozenset[Scope]:
         """What it may do."""
-        return _scopes(self.role, everywhere=self.everywhere)
+        scopes = _SCOPES[self.role] | {Scope.PUBLIC, Scope.ANY}
+        if self.role is Role.OPERATOR and self.everywhere:
+            scopes |= {Scope.OPERATE_ALL}
+        if self.role is Role.ADMIN and not self.everywhere:
+            scopes -= {Scope.OPERATE_ALL, Scope.ADMIN}
+        return scopes
 
     def require(self, scope: Scope) -> None:
         """Raise a `RequestProblem` unless it has the scope."""

@@ -12,6 +12,7 @@ import msgspec
 from flowfabric.api.packed_ids import unpack_ids
 from flowfabric.client.create_in_chunks import create_all_or_none
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch
 from flowfabric.engine.lifecycle.create_execution import (
     Created,
     Creation,
@@ -186,11 +187,16 @@ def new_executions(call: ApiCall, given: Sequence[SubmitRequest]) -> list[NewExe
     return [new_execution(call, each) for each in given]
 
 
-def _alike(like: NewExecution, given: AlikeExecutions) -> list[NewExecution]:
-    ids = unpack_ids(given.ids_base64)
-    if len(ids) != len(given.inputs_base64):
-        raise invalid("alike.inputs_base64", f"must be as many as the ids: {len(ids)}")
-    return [like.like(*each) for each in zip(ids, given.inputs_base64, strict=True)]
+def _with_alike(new: Sequence[NewExecution], given: AlikeExecutions) -> Sequence[NewExecution]:
+    """The executions, and after them those like the last."""
+    homes, uuids = unpack_ids(given.ids_base64)
+    inputs, last = given.inputs_base64, new[-1]
+    if len(uuids) != len(inputs):
+        raise invalid("alike.inputs_base64", f"must be as many as the ids: {len(uuids)}")
+    if len(new) == 1 and last.idempotency_key is None:
+        return AlikeBatch(last, homes, uuids, inputs)
+    ids = map(ExecutionId, homes, uuids)
+    return [*new, *map(last.like, ids, inputs)]
 
 
 def location(execution_id: ExecutionId) -> dict[str, str]:
@@ -234,24 +240,25 @@ async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
     more = [] if body.alike is None else body.alike.inputs_base64
     if not body.executions or len(body.executions) + len(more) > MAX_BATCH:
         raise invalid("executions", f"must be 1 to {MAX_BATCH}")
-    new = new_executions(call, body.executions)
-    if body.alike is not None:
-        new += _alike(new[-1], body.alike)
-    await check_flows(call, new)
-    results = await _created(call, body, new)
+    described = new_executions(call, body.executions)
+    await check_flows(call, described)
+    new = described if body.alike is None else _with_alike(described, body.alike)
+    has_keys = any(each.idempotency_key for each in described)  # those alike have the key of one
+    results = await _created(call, body, new, has_keys=has_keys)
+    waiting = PublicState.WAITING
     if body.brief and all(
-        type(each) is Created and each.public_state is PublicState.WAITING for each in results
+        type(each) is Created and each.public_state is waiting for each in results
     ):
         return BatchAnswer(results=[], all_created=True)
     return BatchAnswer(results=results)
 
 
 async def _created(
-    call: ApiCall, body: BatchRequest, new: Sequence[NewExecution]
+    call: ApiCall, body: BatchRequest, new: Sequence[NewExecution], *, has_keys: bool
 ) -> list[Creation]:
     if body.apart:
         return await call.engine.create_execution(new, fresh=body.fresh)
-    if body.fresh and not any(each.idempotency_key for each in new):
+    if body.fresh and not has_keys:
         return await call.engine.create_execution(new, fresh=True)
     return await create_all_or_none(call.engine, new)
 

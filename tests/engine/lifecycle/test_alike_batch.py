@@ -1,0 +1,92 @@
+"""Executions that are alike are created as if each had been given by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch
+from flowfabric.engine.lifecycle.create_execution import (
+    MAX_PAYLOAD,
+    Created,
+    Duplicate,
+    NewExecution,
+    create_execution,
+)
+from flowfabric.engine.lifecycle.creation_columns import creation_columns
+from flowfabric.errors import ValidationError
+from flowfabric.ids import ExecutionId, new_uuids
+from flowfabric.policy import ExecutionPolicy
+
+PAYLOADS = [b"1", b"", b"3"]
+
+
+def first(**more: object) -> NewExecution:
+    return NewExecution(
+        execution_id=ExecutionId.mint(), execution_kind="job", input_payload=b"0", **more
+    )  # type: ignore[arg-type]
+
+
+def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch:
+    return AlikeBatch(new, [3] * len(payloads), new_uuids(len(payloads)), payloads)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"priority": 7, "tags": {"a.b": "c"}, "delay": timedelta(seconds=5), "deadline": 60.0},
+        {"policy": ExecutionPolicy(), "creator_identity": "me", "hold": True, "member_name": "m"},
+        {"required_capabilities": ("gpu",), "payload_encoding": "json", "lane_id": "slow"},
+    ],
+)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_their_columns_are_those_of_the_same_executions_one_by_one(
+    more: dict[str, object], fresh: bool
+) -> None:
+    batch = alike(first(**more))
+    one_by_one = [batch[at] for at in range(len(batch))]
+
+    assert creation_columns(batch, fresh=fresh) == creation_columns(one_by_one, fresh=fresh)
+    assert [each.input_payload for each in one_by_one] == [b"0", *PAYLOADS]
+    assert [each.execution_id for each in one_by_one] == batch.execution_ids
+    assert batch[1:] == one_by_one[1:]
+
+
+async def test_all_are_created_and_the_second_time_found(db: Connection) -> None:
+    batch = alike(first())
+
+    created = await create_execution(db, batch, fresh=True)
+    again = await create_execution(db, batch)
+
+    assert [type(each) for each in created] == [Created] * 4
+    assert [each.execution_id for each in created] == batch.execution_ids  # type: ignore[union-attr]
+    assert [type(each) for each in again] == [Duplicate] * 4
+
+
+async def test_an_id_that_is_there_twice_is_created_once(db: Connection) -> None:
+    new = first()
+    own = new.execution_id
+    batch = AlikeBatch(new, [own.partition_key], [own.uuid], [b"1"])
+
+    answers = await create_execution(db, batch)
+
+    assert [type(each) for each in answers] == [Created, Duplicate]
+
+
+def test_what_they_cannot_share_or_store_is_refused() -> None:
+    keyed = NewExecution(
+        execution_id=ExecutionId.mint(idempotency_key="k"),
+        execution_kind="job",
+        idempotency_key="k",
+    )
+    with pytest.raises(ValidationError, match="no key"):
+        alike(keyed)
+    with pytest.raises(ValidationError, match="over"):
+        alike(first(), [b"", bytes(MAX_PAYLOAD + 1)])
+    unknown = AlikeBatch(first(), [256], new_uuids(1), [b""])
+    with pytest.raises(ValidationError, match="partition"):
+        creation_columns(unknown, partitions=256)
