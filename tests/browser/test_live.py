@@ -91,6 +91,7 @@ async def test_a_long_stream_keeps_2000_rows(page: Page, served: Served) -> None
     assert await frames.count() == 2_000
     box = page.locator("#frame-box")
     at_end = "(box) => box.scrollHeight - box.scrollTop - box.clientHeight"
+    await box.scroll_into_view_if_needed()
     await expect(frames.last).to_be_in_viewport()
     assert await box.evaluate(at_end) < 2
     await box.hover()
