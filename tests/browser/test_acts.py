@@ -174,7 +174,7 @@ async def test_a_person_logs_in_and_out_and_all_of_it_works_without_script(
     await expect(page.get_by_role("status")).to_contain_text("The lane orders is paused")
     await expect(page.locator("main")).to_contain_text("Set by ann")
     await page.get_by_role("link", name="Settings of ann").click()
-    await page.get_by_label("Theme").select_option("dark")
+    await page.get_by_label("Theme", exact=True).select_option("dark")
     await page.get_by_role("button", name="Keep preferences").click()
     await expect(page.get_by_role("status")).to_contain_text("Your preferences are kept")
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")

@@ -13,10 +13,12 @@ from bench.flow_graphs import busy_flow
 from flowfabric import Engine
 from flowfabric.dashboard.routes import ROUTES
 from flowfabric.dashboard.table import Act
+from flowfabric.db.rows import Connection
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.states import PublicState, Role
 from tests import given
 from tests.browser.conftest import Heard, Served, context_of
+from tests.dashboard.test_reviews import stopped
 from tests.worker.facts import eventually
 
 WHY: Final = "because the plan says so"
@@ -186,6 +188,7 @@ ELSEWHERE: Final = {
     "/bulk/{bulk_id}/stop",
     "/approvals/{execution_id}/{waitpoint_id}/answer",
     "/approvals/{execution_id}/{waitpoint_id}/link",
+    "/approvals/resume",
     "/sessions/{session_id}/close",
     "/logout",
     "/prefs",
@@ -289,6 +292,7 @@ async def test_an_approval_is_answered_by_two_people_and_a_stale_card_says_so(
     await dialog.get_by_role("textbox", name="Reason").fill("once more")
     await dialog.get_by_role("button", name="Approve").click()
     await expect(page.locator(".toast.bad")).to_contain_text("bob answered approved")
+    await expect(page.locator(".toast.bad")).to_contain_text("(not_found, req_")
     await page.keyboard.press("Escape")
     await expect(card).to_have_count(0)
     await expect(page.locator("#inbox")).to_contain_text("Nobody is waiting for you")
@@ -312,6 +316,21 @@ async def test_a_change_of_many_is_stopped(
     await dialog.locator("button.danger, button.primary").click()
     await expect(bare_page.locator("#toasts")).to_contain_text("stopped")
     assert await ff_engine.read_execution_state(ids[0]) is PublicState.WAITING
+
+
+async def test_what_was_stopped_for_review_goes_on_together(
+    ff_engine: Engine, db: Connection, address: str, bare_page: Page
+) -> None:
+    ids = [await stopped(db) for _ in range(2)]
+    await bare_page.goto(f"{address}/approvals")
+    dialog = await opened(bare_page, "Resume all")
+    await expect(dialog).to_contain_text("Resume 2 executions of ship?")
+    await dialog.get_by_role("textbox", name="Reason").fill(WHY)
+    await dialog.get_by_role("button", name="Resume executions").click()
+    await expect(bare_page.locator("#toasts")).to_contain_text("2 go on.")
+    await expect(bare_page.locator("#inbox")).not_to_contain_text("Stopped for review")
+    await bare_page.goto(f"{address}/executions/{ids[0]}")
+    await expect(bare_page.locator(".story")).to_contain_text(WHY)
 
 
 async def test_another_session_is_ended_from_the_settings(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from playwright.async_api import Browser, Page, expect
 
 from flowfabric import Engine
 from flowfabric.dashboard import mounting
+from flowfabric.dashboard.pulse import Pulse
 from flowfabric.engine.streams.append_frame import Append
 from flowfabric.engine.streams.frame import NewFrame
 from flowfabric.server.serve import address_of, bind, running
@@ -91,6 +93,7 @@ async def test_a_long_stream_keeps_2000_rows(page: Page, served: Served) -> None
     assert await frames.count() == 2_000
     box = page.locator("#frame-box")
     at_end = "(box) => box.scrollHeight - box.scrollTop - box.clientHeight"
+    await box.scroll_into_view_if_needed()
     await expect(frames.last).to_be_in_viewport()
     assert await box.evaluate(at_end) < 2
     await box.hover()
@@ -159,3 +162,17 @@ async def test_the_seventh_tab_of_a_browser_loads(
 
     assert sorted(states) == ["on"] * 3 + ["polling"] * 4
     assert heard.complaints == []
+
+
+async def test_a_connection_that_says_nothing_is_said_to_be_lost_and_opened_again(
+    page: Page, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = page.locator("header.head")
+    async with page.expect_response(lambda answer: "_region=lanes" in answer.url):
+        await page.goto(served.url + "/lanes")  # it is told of its topics
+    await expect(head).to_have_attribute("data-live", "on")
+    with monkeypatch.context() as silent:
+        silent.setattr(Pulse, "_touch", lambda *_: None)
+        await expect(head).to_have_attribute("data-live", "lost")
+        await expect(page.locator("#live")).to_contain_text("Connection lost, as of ")
+    await expect(head).to_have_attribute("data-live", "on")

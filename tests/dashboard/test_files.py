@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 from flowfabric.dashboard.assets import STATIC
-from flowfabric.dashboard.render import TEMPLATES
+from flowfabric.dashboard.render import MODULES, TEMPLATES
 
 MAY_MAKE_SVG: frozenset[str] = frozenset({"flow.html", "flow_graph.html", "chart.html"})
 """Templates that show SVG which the server has made."""
@@ -62,3 +62,15 @@ def test_templates_escape_everything_and_have_no_inline_script_or_style() -> Non
         assert not re.search(r"\sstyle=|\son[a-z]+=|<style|javascript:", text), each.name
         for script in re.findall(r"<script[^>]*>", text):
             assert "asset(" in script, each.name
+
+
+def test_pages_ask_at_once_for_every_module_that_they_import() -> None:
+    found, left = set[str](), ["app.js"]
+    while left:
+        name = left.pop()
+        for each in re.findall(r'^import .*"\./([^"]+)";$', (STATIC / name).read_text(), re.M):
+            if each not in found:
+                found.add(each)
+                left.append(each)
+
+    assert set(MODULES) == found

@@ -9,8 +9,8 @@ from collections.abc import Generator
 import pytest
 
 from flowfabric import App, Client, Ctx, Engine
-from flowfabric.worker import renewal_schedule
-from flowfabric.worker.loop_watch import LEAST, LoopWatch
+from flowfabric.worker import loop_watch, renewal_schedule
+from flowfabric.worker.loop_watch import LoopWatch
 from tests.worker.facts import eventually
 
 
@@ -37,6 +37,7 @@ async def test_workers_say_for_how_long_a_handler_blocked_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(renewal_schedule, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(loop_watch, "LEAST", 1.0)
     app = App()
 
     @app.task("crunch")
@@ -58,7 +59,7 @@ async def test_workers_say_for_how_long_a_handler_blocked_the_loop(
 
         async def blocked() -> bool:
             workers = (await ff_engine.list_workers("default")).workers
-            return any(each.loop_blocked.total_seconds() >= LEAST for each in workers)
+            return any(each.loop_blocked.total_seconds() >= 1.0 for each in workers)
 
         async def free() -> bool:
             [worker] = (await ff_engine.list_workers("default")).workers

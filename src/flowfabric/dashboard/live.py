@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.api.leaves import parse_execution_id
-from flowfabric.dashboard.access import read_cookies
+from flowfabric.dashboard.access import KEPT, read_cookies
 from flowfabric.dashboard.problems import PageProblem
 from flowfabric.dashboard.pulse import BEAT, BEATEN, MOST_TOPICS, RESYNC, Viewer
 from flowfabric.dashboard.view.frames import frame_value
@@ -64,6 +64,8 @@ async def live(visit: Visit, scope: Mapping[str, Any], receive: Receive, send: S
         sources += [asyncio.create_task(_fill(queue, _frames(visit, each))) for each in streams]
         sources += [asyncio.create_task(_fill(queue, _states(visit, each))) for each in graphs]
         coming: asyncio.Task[bytes] | None = None
+        # An application around the dashboard may ask its own database who looks: not so often.
+        every = BEAT if visit.site.access.has_login else KEPT
         looked_at = time.monotonic()
         try:
             await _write(send, b": open\n\n")
@@ -75,7 +77,7 @@ async def live(visit: Visit, scope: Mapping[str, Any], receive: Receive, send: S
                 if gone.done():
                     return
                 may_look = True
-                if time.monotonic() - looked_at >= BEAT:
+                if time.monotonic() - looked_at >= every:
                     looked_at, may_look = time.monotonic(), await _may_still_look(visit, scope)
                 if stop.done() or not may_look:
                     await _write(send, BYE)

@@ -11,17 +11,33 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import jinja2
+from markupsafe import Markup
 
 from flowfabric.dashboard import csrf
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.nav import entries
 from flowfabric.dashboard.view import durations
 from flowfabric.dashboard.view.sentences import BULK_ACTS, STATES, own_tags, reason_word, state_word
+from flowfabric.dashboard.view.time_tags import ago_tag, running_tag
 from flowfabric.dashboard.visit import Visit
 from flowfabric.ids import ExecutionId
 from flowfabric.version import __version__
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
+MODULES: Final = (
+    "times.js",
+    "regions.js",
+    "live.js",
+    "dialogs.js",
+    "keys.js",
+    "prefs.js",
+    "copies.js",
+    "rows.js",
+    "frames.js",
+    "html.js",
+    "vendor/idiomorph.js",
+)
+"""What every page imports: asked for at once, and not when the module before it was read."""
 _PURE: Final = ("icon", "badge", "word")
 """Parts that depend on nothing but their arguments, and stand in every row of a list."""
 _MOST_KEPT: Final = 256
@@ -41,9 +57,12 @@ def _relative(at: datetime) -> str:
     return durations.relative(at, _visit.get().now)
 
 
-def _since(at: datetime) -> float:
-    """Seconds from the instant to now."""
-    return max(0.0, (_visit.get().now - at).total_seconds())
+def _ago(at: datetime | None) -> Markup:
+    return ago_tag(at, _visit.get().now)
+
+
+def _running(at: datetime) -> Markup:
+    return running_tag(at, _visit.get().now)
 
 
 def path_id(execution_id: ExecutionId) -> str:
@@ -82,10 +101,12 @@ def _environment() -> jinja2.Environment:
     shared.update(
         url=_url,
         asset=_asset,
-        since=_since,
+        ago=_ago,
+        running=_running,
         x_url=_execution_url,
         has=_has,
         STATES=STATES,
+        MODULES=MODULES,
         BULK_ACTS=BULK_ACTS,
         version=__version__,
     )

@@ -8,8 +8,8 @@ import threading
 import time
 from typing import Final
 
-LEAST: Final = 1.0
-"""Seconds without a sign that are worth a word; less is a busy machine."""
+LEAST: Final = 5.0
+"""Seconds without a sign that are worth a word; less may be a busy machine."""
 
 
 class LoopWatch:

@@ -9,6 +9,7 @@ from typing import Final
 
 _DASHBOARD: Final = Path(__file__).parent.parent
 _ROOT: Final = re.compile(r":root \{(.*?)\n\}", re.DOTALL)
+_DARK: Final = re.compile(r"light-dark\((#\w+), #\w+\)")
 _LAYER: Final = re.compile(r"@layer pages \{(.*?)\n\}", re.DOTALL)
 _SYMBOLS: Final = re.compile(r"<symbol .*?</symbol>", re.DOTALL)
 _LINKS: Final = re.compile(r' href="(?!#)[^"]*"')
@@ -30,5 +31,6 @@ def _inside() -> str:
     icons = _SYMBOLS.findall((_DASHBOARD / "templates/_parts/icons.html").read_text())
     assert colours is not None
     assert rules is not None
-    style = f"svg{{{colours[1]}}}{rules[1]}"
+    light = _DARK.sub(r"\1", colours[1]).replace("light dark", "light")
+    style = f"svg{{{light}}}{rules[1]}"
     return f"<style>{style.replace('<', '')}</style>{''.join(icons)}"

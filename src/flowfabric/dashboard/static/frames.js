@@ -36,14 +36,17 @@ function draw() {
   list.append(...fresh);
   while (list.children.length > MOST) list.firstElementChild.remove();
   follow(list);
+  if (!drawing) toEnd();
 }
 
 // Rows have their true height only once they are seen, so the end moves as they are: the list is
 // held at its end for as long as it grows. Whoever moves up reads, and does not follow any more.
 let followed = null;
-const growth = new ResizeObserver(() => {
-  if (followed && document.getElementById("follow")?.checked) followed.parentElement.scrollTop = followed.parentElement.scrollHeight;
-});
+function toEnd() {
+  const box = document.getElementById("frame-box");
+  if (box && document.getElementById("follow")?.checked) box.scrollTop = box.scrollHeight;
+}
+const growth = new ResizeObserver(toEnd);
 
 function follow(list) {
   if (followed === list) return;
@@ -60,10 +63,7 @@ function follow(list) {
 export function startFrames() {
   const list = document.getElementById("frames");
   if (list) follow(list);
-  document.addEventListener("change", (event) => {
-    const box = event.target.id === "follow" && event.target.checked && document.getElementById("frame-box");
-    if (box) box.scrollTop = box.scrollHeight;
-  });
+  document.addEventListener("change", (event) => { if (event.target.id === "follow") toEnd(); });
   onEvent("frames", (frames) => {
     waiting.push(...frames);
     if (!drawing) drawing = setTimeout(draw, PAUSE);
