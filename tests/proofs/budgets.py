@@ -71,7 +71,7 @@ async def _run(dsn: str, reporters: int, reports: int, seed: int) -> Seen:
     db = await connect(DatabaseConfig(dsn=dsn), role="tests")
     seen, counted = Seen(), list[int]()
     limit = reporters * reports  # about half of what is reported
-    killing = asyncio.create_task(_kill(db, seen))
+    killing: asyncio.Task[None] | None = None
     try:
         await engine.create_budget(
             "limited", dimensions=["used"], hard_limits=[limit], soft_limits=[limit // 2]
@@ -79,6 +79,7 @@ async def _run(dsn: str, reporters: int, reports: int, seed: int) -> Seen:
         await engine.create_budget(
             "loose", dimensions=["spent"], hard_limits=[0], soft_limits=[0], reset_interval=3600
         )
+        killing = asyncio.create_task(_kill(db, seen))
         await asyncio.gather(
             *(
                 _report(engine, number, reports, random.Random(seed + number), seen, counted)
@@ -92,7 +93,8 @@ async def _run(dsn: str, reporters: int, reports: int, seed: int) -> Seen:
         seen.deadlocks = await db.fetchval(DEADLOCKS)
         return seen
     finally:
-        await _stop(killing)
+        if killing is not None:
+            await _stop(killing)
         await db.close()
         await engine.close()
 
