@@ -345,7 +345,7 @@ READS: Mapping[str, set[str]] = {
     "retention.count_trimmable": {"exec_core"},
     "flows.list_flows: of one namespace": {"exec_core+flow_core+flow_summary"},
     "schedules.diff_schedules": {"schedule"},
-    "schedules.explain_schedule": {"worker_registry"},
+    "schedules.explain_schedule": {"quota_policy", "worker_registry"},
     "schedules.count_schedules": {"schedule"},
     "schedules.list_schedules": {"schedule"},
     "suspensions.count_waitpoints_by_kid": {"waitpoint_pending"},

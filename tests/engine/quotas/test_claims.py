@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -219,6 +220,34 @@ async def test_a_claim_that_got_many_leaves_in_the_queue_what_it_cannot_take(
     assert await _held_back(db) == 120  # a claim that got nothing has looked at all of them
     await limited.ended(db, tasks)
     assert set(await limited.claimed_ids(db, 150)) == set(second)
+
+
+async def test_a_claim_that_has_locked_a_key_does_not_wait_for_another(
+    db: Connection, another: Callable[[], Awaitable[Connection]]
+) -> None:
+    """Two claims, each with the key locked that the other one finds next, would wait for ever."""
+    await limited.limit(db, cap=1)
+    await limited.created(db, "a", "b")
+    tasks = await limited.claimed(db)
+    await limited.ended(db, [each for each in tasks if each.quota_key_id == limited.key("b")])
+    # A claim of one looks behind the first, whose key has no slot left, and finds the second.
+    await limited.created(db, "a", priority=9)
+    [second] = await limited.created(db, "b", priority=5)
+    rival = await another()
+    async with rival.transaction():
+        await rival.execute(
+            "SELECT FROM ff.lock_quota_keys(ARRAY[$1::bigint], true)", limited.key("b")
+        )
+        undone = db.transaction()
+        await undone.start()
+        async with asyncio.timeout(10):
+            found = await db.fetch(
+                "SELECT place FROM ff.claimable('{default}', 'default', NULL, '{}', 1)"
+            )
+        assert [row["place"] for row in found] == [None]
+        await undone.rollback()
+
+    assert await limited.claimed_ids(db, 1) == [second]
 
 
 async def test_one_that_was_found_stays_in_the_queue_while_its_key_has_room(db: Connection) -> None:
