@@ -25,6 +25,6 @@ def check_command(words: Sequence[str]) -> None:
     assert program.rsplit("/", 1)[-1] == "ff", words
     commands: dict[str, Any] = getattr(typer.main.get_command(ff), "commands", {})
     assert noun in commands, f"ff has no command {noun}"
-    known = {name for each in commands[noun].params for name in each.opts}
+    known = {name for each in commands[noun].params for name in (*each.opts, *each.secondary_opts)}
     given = {word for word in rest if word.startswith("--")}
     assert given <= known, f"ff {noun} has no {given - known}"

@@ -48,7 +48,7 @@ def seconds(text: str) -> float:
 def test_the_image_installs_extras_that_there_are() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         extras = set(tomllib.load(file)["project"]["optional-dependencies"])
-    [installed] = re.findall(r"flowfabric\[([^\]]+)\]", " ".join(rest for _, rest in STEPS))
+    [installed] = re.findall(r"\.whl\)\[([^\]]+)\]", " ".join(rest for _, rest in STEPS))
 
     assert set(installed.split(",")) <= extras
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,15 @@ from flowfabric.engine.lifecycle.creation_columns import creation_columns
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, new_uuids
 from flowfabric.policy import ExecutionPolicy
+from flowfabric.states import PublicState
 
 PAYLOADS = [b"1", b"", b"3"]
 
 
-def first(**more: object) -> NewExecution:
+def first(**more: Any) -> NewExecution:
     return NewExecution(
         execution_id=ExecutionId.mint(), execution_kind="job", input_payload=b"0", **more
-    )  # type: ignore[arg-type]
+    )
 
 
 def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch:
@@ -45,7 +47,7 @@ def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch
 )
 @pytest.mark.parametrize("fresh", [False, True])
 def test_their_columns_are_those_of_the_same_executions_one_by_one(
-    more: dict[str, object], fresh: bool
+    more: dict[str, Any], fresh: bool
 ) -> None:
     batch = alike(first(**more))
     one_by_one = [batch[at] for at in range(len(batch))]
@@ -62,8 +64,9 @@ async def test_all_are_created_and_the_second_time_found(db: Connection) -> None
     created = await create_execution(db, batch, fresh=True)
     again = await create_execution(db, batch)
 
-    assert [type(each) for each in created] == [Created] * 4
-    assert [each.execution_id for each in created] == batch.execution_ids  # type: ignore[union-attr]
+    waiting = PublicState.WAITING
+    ids = batch.execution_ids
+    assert created == [Created(execution_id=each, public_state=waiting) for each in ids]
     assert [type(each) for each in again] == [Duplicate] * 4
 
 
