@@ -128,6 +128,9 @@ async def test_parameters_open_stacks_turn_the_graph_and_mark_the_longest_chain(
     assert "Close the stack resize_image" in opened.text
     assert 'class="graph tb"' in opened.text
     assert "The longest chain takes" in said(opened)
+    chosen = f"/flows/{flow_id}?path=critical&member={stack}"
+    for panel in (chosen, f"{chosen}&_region=panel"):  # a script asks for the panel alone
+        assert "<dt>Slack</dt>" in (await pages.get(panel)).text
     assert "10 match" in said(opened)
     whole = await pages.get(f"/flows/{flow_id}?group=none")
     assert whole.text.count("data-n=") == opened.text.count("data-n=")

@@ -17,7 +17,7 @@ from flowfabric.dashboard.flows.export import standalone
 from flowfabric.dashboard.flows.reading import FlowRead
 from flowfabric.dashboard.flows.timeline import timeline
 from flowfabric.dashboard.flows.words import DISABLED, counted_states, sentence
-from flowfabric.dashboard.graph import GraphDirection, address
+from flowfabric.dashboard.graph import GraphDirection, address, critical_path
 from flowfabric.dashboard.pages.flows import LOOKS
 from flowfabric.dashboard.problems import not_found
 from flowfabric.dashboard.table import screen
@@ -75,7 +75,7 @@ async def _page(visit: Visit, read: FlowRead) -> PageAnswer:
     drawn = None
     if view == "graph" and visit.shows("graph"):
         drawn = await _drawn(visit, read, options)
-    chosen = await _chosen(visit, read, drawn) if visit.shows("panel") else None
+    chosen = await _chosen(visit, read, options, drawn) if visit.shows("panel") else None
     values: dict[str, Any] = {
         "read": read,
         "flow": read.flow,
@@ -176,7 +176,9 @@ def _upstreams(read: FlowRead, shown: Sequence[FlowMember]) -> dict[ExecutionId,
     return {each: sorted(names) for each, names in found.items()}
 
 
-async def _chosen(visit: Visit, read: FlowRead, drawn: FlowPicture | None) -> ChosenMember | None:
+async def _chosen(
+    visit: Visit, read: FlowRead, options: PictureOptions, drawn: FlowPicture | None
+) -> ChosenMember | None:
     """The member that was chosen, with the reason for its state; None if it is none of the flow."""
     try:
         wanted = parse_execution_id(visit.query("member"))
@@ -186,6 +188,8 @@ async def _chosen(visit: Visit, read: FlowRead, drawn: FlowPicture | None) -> Ch
     if number is None:
         return None
     path = None if drawn is None else drawn.path
+    if path is None and options.with_path:  # the panel is asked for alone when a node is chosen
+        path = critical_path(read.graph, await _usual_times(visit, read))
     return ChosenMember(
         member=read.members[number],
         explanation=await visit.engine.explain_execution(wanted),
