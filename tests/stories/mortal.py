@@ -28,7 +28,8 @@ from flowfabric.worker.durable.services import DurableServices
 
 app = App()
 LOSSES = 100
-SLEEP = 4.0
+SLEEP = 10.0
+"""Seconds: longer than a busy machine takes from the first look at a sleep to its park."""
 SIDE = "INSERT INTO public.side (execution_id) VALUES ($1)"
 Call = Callable[..., Awaitable[Any]]
 
