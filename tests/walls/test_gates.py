@@ -35,6 +35,7 @@ MAY_IMPORT_BY_NAME = {
 # Modules that may read this machine's clock: to mint an id, to show an age, to compare clocks, and
 # for the times of spans, which never reach the database.
 MAY_READ_THE_CLOCK = {
+    "flowfabric.fresh_uuids.new_uuid",
     "flowfabric.fresh_uuids.new_uuids",
     "flowfabric.cli.output.ago",
     "flowfabric.cli.schedules.preview",
