@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -311,11 +312,13 @@ async def test_a_second_signal_ends_a_server_at_once(ff_dsn: str) -> None:
     assert code == 128 + signal.SIGINT
 
 
-async def test_several_processes_share_an_address_and_their_counters(ff_dsn: str) -> None:
+@contextlib.asynccontextmanager
+async def two_processes(dsn: str) -> AsyncGenerator[str]:
+    """The address of a server of two processes, which drain at the end of the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "flowfabric.cli", "server", "--listen", "127.0.0.1:0", "--processes", "2"),
-        env={**os.environ, "FF_DATABASE_URL": ff_dsn},
+        env={**os.environ, "FF_DATABASE_URL": dsn},
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
@@ -324,21 +327,44 @@ async def test_several_processes_share_an_address_and_their_counters(ff_dsn: str
         line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
         assert line, "the servers did not start"
         addresses += re.findall(r"serving at (\S+)", line)
-    async with httpx.AsyncClient(base_url=addresses[0], timeout=30) as client:
-        answers = [await client.get("/readyz") for _ in range(10)]
+    assert addresses[0] == addresses[1]
+    yield addresses[0]
+    process.send_signal(signal.SIGTERM)
+    code = await asyncio.wait_for(process.wait(), 30)
+    await process.stderr.read()
+    assert code == 0
+
+
+async def test_several_processes_share_an_address_and_their_counters(ff_dsn: str) -> None:
+    async with two_processes(ff_dsn) as address:
+        async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+            answers = [await client.get("/readyz") for _ in range(10)]
 
         async def counted() -> bool:
             # A connection of its own: either process may answer, and both tell the same.
-            async with httpx.AsyncClient(base_url=addresses[0], timeout=30) as another:
+            async with httpx.AsyncClient(base_url=address, timeout=30) as another:
                 text = (await another.get("/metrics")).text
             label = 'method="GET",path="/readyz",status="200"'
             return f"ff_http_requests_total{{{label}}} 10.0" in text
 
         for _ in range(3):
             await eventually(counted, within=30)
-    process.send_signal(signal.SIGTERM)
-    code = await asyncio.wait_for(process.wait(), 30)
-    await process.stderr.read()
-    assert addresses[0] == addresses[1]
     assert {each.status_code for each in answers} == {200}
-    assert code == 0
+
+
+async def test_connections_are_spread_over_the_processes_of_an_address(ff_dsn: str) -> None:
+    async with two_processes(ff_dsn) as address:
+        host, _, port = address.removeprefix("http://").rpartition(":")
+
+        async def process_of_a_connection() -> bytes:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            found = re.search(rb"x-request-id: req_([0-9a-f]{16})", answer)
+            assert found is not None, answer
+            return found[1]  # what the ids of one process begin with
+
+        by_process = Counter(await asyncio.gather(*(process_of_a_connection() for _ in range(200))))
+    assert len(by_process) == 2
+    assert min(by_process.values()) >= 60, by_process

@@ -68,7 +68,7 @@ def server(
     drains: streams end, requests finish. A second signal ends the process at once.
     """
     check_installed()
-    from flowfabric.server.serve import SOCKET, bind
+    from flowfabric.server.serve import SOCKET, bind, share
     from flowfabric.server.settings import Settings
 
     dsn = resolve(database_url)
@@ -82,6 +82,7 @@ def server(
     )
     with bind(settings) as bound:
         if processes > 1:
+            share(bound)
             fd = bound.fileno()
             os.set_inheritable(fd, True)
             environment = {"FF_DATABASE_URL": dsn, SOCKET: str(fd)}

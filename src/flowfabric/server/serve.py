@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import AsyncGenerator
 from types import FrameType
@@ -38,6 +39,8 @@ POOL_SIZE: Final = 8
 _CONNECT_WITHIN: Final = 30.0
 _BACKLOG: Final = 2048
 _LISTENING_WITHIN: Final = 5.0
+_SPREADS: Final = sys.platform == "linux"
+"""Does the system spread connections over the sockets that share an address?"""
 _LATE_AFTER: Final = 3 * ASK_AT_MOST_EVERY
 """Seconds without a look for what is due, after which the sweeps are late."""
 
@@ -107,7 +110,7 @@ def bind(settings: Settings, *, any_port: bool = False) -> socket.socket:
     """
     inherited = os.environ.get(SOCKET)
     if inherited is not None:
-        return socket.socket(fileno=int(inherited))
+        return _own(socket.socket(fileno=int(inherited)))
     host, port = settings.address()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -124,6 +127,32 @@ def bind(settings: Settings, *, any_port: bool = False) -> socket.socket:
         raise ConfigError("server", LISTEN, f"{settings.listen}: {error.strerror}") from None
     bound.setblocking(False)
     return bound
+
+
+def share(bound: socket.socket) -> None:
+    """Processes that inherit the socket may have sockets of their own at its address.
+
+    It is bound already, so another server at the address was refused.
+    """
+    if _SPREADS:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def _own(inherited: socket.socket) -> socket.socket:
+    """A socket of this process alone, if the inherited one may be shared so; else that one.
+
+    The system spreads new connections over the sockets of an address. From one socket of several
+    processes whichever wakes first accepts nearly all, and these connections stay.
+    """
+    if not _SPREADS or not inherited.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT):
+        return inherited
+    own = socket.socket(inherited.family, socket.SOCK_STREAM)
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    own.bind(inherited.getsockname())
+    own.setblocking(False)
+    inherited.close()  # the supervisor has it still
+    return own
 
 
 def _listen(bound: socket.socket) -> None:
