@@ -256,7 +256,7 @@ async def test_the_wheel_that_the_image_installs_is_built(
     [
         ("from-celery", "ordering", "receipt: charged 4200 for o-1"),
         ("from-dbos", "fulfilment", "charged 4200 for o-1, shipped o-1"),
-        ("from-hatchet", "billing", "charged 4200 for o-1, shipped"),
+        ("from-hatchet", "charging", "charged 4200 for o-1, shipped"),
         ("from-temporal", "packing", "charged 4200 for o-1, packed on shelf 7"),
     ],
 )

@@ -10,7 +10,6 @@ CLOSED_BESIDE: Final[LiteralString] = (
     """, grants_deleted AS ( -- a grant of an execution that has ended is worth nothing
     DELETE FROM ff.claim_grant g USING ended
      WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
-       AND EXISTS (SELECT FROM ff.claim_grant)  -- else none is searched for
 ), suspension_closed AS ( -- nothing resumes the execution; one that never ran was not suspended
     UPDATE ff.suspension_current s
        SET closed_at_ms = ff.now_ms(), timeout_at_ms = NULL, close_reason = %(close_reason)s
