@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.counters import SHUTDOWN_TIMEOUTS, WORKER_AT_CAPACITY
@@ -46,6 +46,8 @@ log: Final = logging.getLogger("flowfabric.worker")
 _LOOK_EVERY: Final = 0.2
 _RECORDED_WITHIN: Final = 0.05
 """Seconds that a claim waits for outcomes, after one that limits may have cut short."""
+
+T = TypeVar("T")
 
 
 class _Parts(NamedTuple):
@@ -326,23 +328,6 @@ class Worker:
     # Claiming.
 
     async def _claim_until_stopped(self, parts: _Parts) -> None:
-        """Claim until the worker is stopped; a claim that takes much longer is given up then."""
-        claiming = asyncio.create_task(self._claim(parts), name="flowfabric claim")
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait((claiming, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if not claiming.done():
-                parts.next_work.wake()
-                await asyncio.wait((claiming,), timeout=STOP_WITHIN)
-            if claiming.done():
-                claiming.result()
-        finally:
-            stopping.cancel()
-            if not claiming.done():
-                await cancel(claiming)
-
-    async def _claim(self, parts: _Parts) -> None:
-        """Claim one batch after the other; returns after a stop, or when nothing is left to do."""
         engine, recorder, slots, next_work = parts
         at_capacity = False
         while not self._stopping.is_set():
@@ -354,20 +339,19 @@ class Worker:
                 await self._wait_for_capacity()
                 continue
             at_capacity = False
-            wait = not self._until_idle
-            claimed = await next_work.claim(self._claims, engine, limit, wait=wait)
+            claiming = next_work.claim(self._claims, engine, limit, wait=not self._until_idle)
+            claimed = await self._unless_stopped(claiming) or []
             slots.add(claimed)
             if claimed:
                 self._idleness.busy()
                 await next_work.found()
-                await asyncio.sleep(0)  # the handlers begin before the next claim is made
                 if len(claimed) < limit and any(
                     each.claimed.quota_key_id is not None for each in claimed
                 ):
                     # Limits may have cut it short: another claim finds more when slots are free.
                     await recorder.some_recorded(_RECORDED_WITHIN)
             elif not self._until_idle:
-                await next_work.until_due(self._claims.claimant())
+                await next_work.wait(self._claims.claimant())
             elif len(slots):
                 await self._wait_for_capacity_or(next_work)
             elif not await recorder.drained() and not await self._idleness.wakes(engine):
@@ -376,6 +360,20 @@ class Worker:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_EVERY):
                         await self._stopping.wait()
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `work`; None if it takes much longer than a stop that comes meanwhile."""
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await asyncio.wait((working,), timeout=STOP_WITHIN)
+            return working.result() if working.done() else None
+        finally:
+            stopping.cancel()
+            working.cancel()
+            if not working.done():
+                await asyncio.wait((working,), timeout=STOP_WITHIN)
 
     async def _wait_for_capacity(self) -> None:
         """Wait until an attempt has ended, or the worker is stopped."""

@@ -55,7 +55,7 @@ class NextWork:
 
     async def wait(self, claimant: Claimant) -> None:
         """Return when there may be something to claim, or the worker is stopped."""
-        waiting = asyncio.create_task(self.until_due(claimant))
+        waiting = asyncio.create_task(self._next(claimant))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -63,21 +63,15 @@ class NextWork:
             stopping.cancel()
             if not waiting.done():
                 await cancel(waiting)
-        if waiting.done() and not waiting.cancelled():
-            waiting.result()
+        self._notified = waiting.done() and not waiting.cancelled() and waiting.result()
 
-    async def until_due(self, claimant: Claimant) -> None:
-        """Return when there may be something to claim, or after `wake`.
-
-        It needs no task of its own, which would delay the claim by turns of the event loop.
-        """
-        notified, self._notified = self._notified, False
-        if notified and await self._passed_over.look(
+    async def _next(self, claimant: Claimant) -> bool:
+        """Return when the worker should claim; False if it is only time to poll."""
+        if self._notified and await self._passed_over.look(
             self._engine, claimant, sleep=self._waiter.sleep
         ):
-            self._notified = True
-        else:
-            self._notified = await self._waiter.wait()
+            return True
+        return await self._waiter.wait()
 
 
 class NextRemoteWork:
@@ -114,10 +108,6 @@ class NextRemoteWork:
     def wake(self) -> None:
         """End the running claim: another one is wanted."""
         self._woken.set()
-
-    async def until_due(self, claimant: Claimant) -> None:
-        """As `wait`."""
-        await self.wait(claimant)
 
     async def wait(self, claimant: Claimant) -> None:
         """The next claim waits; only a server that does not, is given some time."""
