@@ -107,6 +107,7 @@ BATCHES = {
     "lifecycle.visible_executions",
     "lifecycle.lock_unique_keys",
     "lifecycle.lock_leases",
+    "lifecycle.log_unknown_budgets",
     "lifecycle.operator_events",
     "lifecycle.progress",
     "lifecycle.read_seen",

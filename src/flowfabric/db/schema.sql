@@ -4084,6 +4084,25 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.unknown_budgets(given_budget_id uuid[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ STABLE STRICT
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+BEGIN
+    RETURN (SELECT array_agg(given.id ORDER BY given.id)
+              FROM (SELECT DISTINCT id FROM unnest(given_budget_id) AS id) AS given
+             WHERE NOT EXISTS (SELECT FROM ff.budget_policy p
+                                WHERE p.partition_key = ff.budget_partition(given.id)
+                                  AND p.budget_id = given.id));
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.wake(p_topic text)
  RETURNS boolean
  LANGUAGE plpgsql

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -74,6 +75,38 @@ async def test_spent_budgets_hold_work_back_and_nothing_else(
         detail = (await given.row(db, each))["blocking_detail"]
         assert detail == "budget spent: 10 of 10 tokens used"
     assert await claimed(db) == []
+
+
+async def test_a_claim_logs_budgets_that_do_not_exist_by_name_and_each_once(
+    engine: Engine, db: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing, other = f"missing-{uuid4()}", str(uuid4())
+    await budget(engine, "roomy", used=0)
+    first = await attached(db, "roomy", missing)
+    await attached(db, missing)
+    second = await attached(db, other)
+    await attached(db, "roomy")
+    await given.created(db)
+
+    assert len(await claimed(db)) == 5
+    await attached(db, missing, other)
+    assert len(await claimed(db)) == 1
+
+    told = {each.getMessage() for each in caplog.records if each.name == "flowfabric.engine"}
+    assert len(told) == 2
+    assert {f"budget {missing!r} does not exist" in each for each in told} == {True, False}
+    assert {str(first) in each or str(second) in each for each in told} == {True}
+
+
+async def test_a_claim_by_id_logs_a_budget_that_does_not_exist(
+    engine: Engine, db: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = f"missing-{uuid4()}"
+    execution = await attached(db, missing)
+
+    await engine.issue_grant_and_claim(execution, lane_id="default", lease_ttl=9)
+
+    assert f"budget {missing!r} does not exist: execution {execution}" in caplog.text
 
 
 async def test_many_that_are_held_back_do_not_hide_others(engine: Engine, db: Connection) -> None:

@@ -37,6 +37,7 @@ Sweeps:
 Logging:
 
     attempt_log                log records about attempts that did not succeed
+    log_unknown_budgets        a claim of work whose budgets do not exist
 
 Called by other packages:
 

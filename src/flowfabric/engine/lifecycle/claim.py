@@ -10,6 +10,7 @@ import msgspec
 
 from flowfabric.counters import BUDGET_HITS, QUOTA_HITS
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.log_unknown_budgets import log_unknown_budgets
 from flowfabric.engine.lifecycle.sql.lease import (
     LEASE_TAKEN,
     LEASED_ROW,
@@ -52,13 +53,16 @@ WITH looked AS MATERIALIZED (   -- is something queued that is attached to budge
                         THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''
 ), taken AS (         -- a row that was queued after this statement began is left for the next claim
     DELETE FROM ff.ready r USING best WHERE r.ctid = best.place
- RETURNING r.partition_key, r.execution_id, false AS reclaims, NULL::bigint AS timeout_ms
+ RETURNING r.partition_key, r.execution_id, false AS reclaims, NULL::bigint AS timeout_ms,
+           r.budget_ids
 )"""
     + LEASE_TAKEN
     + f"""
 SELECT{LEASED_ROW},
        (SELECT held_back FROM best WHERE place IS NULL) AS held_back,
-       (SELECT out_of_budget FROM best WHERE place IS NULL) AS out_of_budget
+       (SELECT out_of_budget FROM best WHERE place IS NULL) AS out_of_budget,
+       (SELECT ff.unknown_budgets(ARRAY(SELECT unnest(budget_ids) FROM taken))
+         WHERE (SELECT found FROM looked)) AS unknown_budgets
   FROM (SELECT) AS answer LEFT JOIN (leased JOIN ff.route route USING (route_id)) ON true
  WHERE leased.execution_id IS NOT NULL OR EXISTS (SELECT FROM best WHERE place IS NULL)
  ORDER BY leased.priority DESC, leased.created_at_ms, leased.execution_id
@@ -74,6 +78,8 @@ class _Row(LeasedRow, frozen=True, gc=False):
     """
     out_of_budget: list[str] | None
     """The dimensions for which executions were held back, each once for each execution."""
+    unknown_budgets: list[UUID] | None
+    """The budgets of what was leased that nobody has created."""
 
 
 class Claimant(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +130,8 @@ async def claim(
     that the claimant cannot run (lane, kind, capabilities, namespace) neither hide nor slow those
     that it can. Executions for which another worker has a grant, and executions past their
     deadline, are passed over. Of the key of a limit no more are leased than the limit allows; what
-    is over it is held back until there is room, and so is what is attached to a spent budget.
+    is over it is held back until there is room, and so is what is attached to a spent budget. A
+    budget that nobody has created limits nothing, which is logged.
 
     Outside of a transaction the claim does not wait for the disk: if the database server crashes
     within the next 600 ms (three times `wal_writer_delay`), the claim may never have happened, and
@@ -163,4 +170,7 @@ async def claim(
             break
     else:
         rows = []
-    return [claimed(row, lease_id) for row in rows]
+    answer = [claimed(row, lease_id) for row in rows]
+    if answer and (unknown := rows[0].unknown_budgets):
+        await log_unknown_budgets(conn, [each.lease.execution_id for each in answer], unknown)
+    return answer

@@ -11,6 +11,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.lifecycle.admit_by_key import admit_by_key
 from flowfabric.engine.lifecycle.lease import LeaseHandle, LeaseHandleKind
+from flowfabric.engine.lifecycle.log_unknown_budgets import log_unknown_budgets
 from flowfabric.engine.lifecycle.sql.lease import (
     LEASE_TAKEN,
     LEASED_ROW,
@@ -36,7 +37,7 @@ WITH taken AS (       -- the execution, if it has not changed since the caller r
     + """
        AND (r.deadline_at_ms IS NULL OR r.deadline_at_ms > ff.now_ms())
  RETURNING r.partition_key, r.execution_id, %(reclaims)s::boolean AS reclaims,
-           %(timeout_ms)s::bigint AS timeout_ms
+           %(timeout_ms)s::bigint AS timeout_ms, r.budget_ids
 )"""
     + LEASE_TAKEN
     + f""", superseded AS (     -- the attempt that a reclaim replaces
@@ -50,7 +51,8 @@ WITH taken AS (       -- the execution, if it has not changed since the caller r
      WHERE (g.partition_key, g.execution_id) = (leased.partition_key, leased.execution_id)
 )
 SELECT{LEASED_ROW},
-       ff.now_ms() + %(ttl_ms)s::bigint AS lease_expires_at_ms
+       ff.now_ms() + %(ttl_ms)s::bigint AS lease_expires_at_ms,
+       (SELECT ff.unknown_budgets(budget_ids) FROM taken) AS unknown_budgets
   FROM leased JOIN ff.route route USING (route_id)
 """
 )
@@ -104,6 +106,7 @@ class ClaimedById(Claimed, frozen=True, kw_only=True):
 
 class _Row(LeasedRow, frozen=True):
     lease_expires_at_ms: int
+    unknown_budgets: list[UUID] | None
 
 
 async def claim_by_id(
@@ -138,6 +141,8 @@ async def claim_by_id(
     )
     if row is None:
         raise LeaseConflict(execution_id)
+    if row.unknown_budgets:
+        await log_unknown_budgets(conn, [execution_id], row.unknown_budgets)
     facts: dict[str, Any] = msgspec.structs.asdict(claimed(row, request.lease_id))
     facts["kind"] = kind
     return ClaimedById(
