@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ from flowfabric import (
     Client,
     ConfigError,
     Ctx,
+    ExecutionCancelled,
     ExecutionFailed,
     Fail,
     Retry,
 )
+from flowfabric.db.rows import Connection
 from flowfabric.errors import ValidationError
 from flowfabric.states import PublicState
+from tests.worker.facts import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -94,6 +98,60 @@ async def test_keys_of_a_limit_are_not_mixed(ff_dsn: str) -> None:
 
     assert all(len(each) == 1 for each in calls)
     assert {"a"} in calls
+
+
+async def test_executions_that_wait_for_their_batch_keep_their_leases(
+    ff_dsn: str, db: Connection
+) -> None:
+    app, calls = App(), list[list[int]]()
+
+    @app.task("index", batch=Batch(size=3, wait=3600))
+    async def index(ctx: BatchCtx, items: list[int]) -> None:
+        calls.append(sorted(items))
+
+    async with await Client.connect(ff_dsn) as client, app.worker(dsn=ff_dsn, lease_ttl=1):
+        handles = await client.submit_many(index.many((1, 2)))
+        first = await eventually(lambda: lease_ends(db, 2))
+        await eventually(lambda: lease_ends(db, 2, after=max(first) + 1000))
+        assert calls == []
+
+        handles.append(await client.submit(index.call(3)))
+        for each in handles:
+            await each.result(timeout=20)
+            assert len(await each.attempts()) == 1
+
+    assert calls == [[1, 2, 3]]
+
+
+async def lease_ends(db: Connection, wanted: int, *, after: int = 0) -> list[int]:
+    """When the leases end, if there are as many as wanted and all of them end after that."""
+    rows = await db.fetch("SELECT lease_expires_at_ms FROM ff.lease")
+    ends = [row[0] for row in rows if row[0] > after]
+    return ends if len(ends) == wanted else []
+
+
+async def test_one_that_is_cancelled_leaves_its_batch_and_the_next_waits_its_own_time(
+    ff_dsn: str, db: Connection
+) -> None:
+    app, calls = App(), list[list[int]]()
+
+    @app.task("index", batch=Batch(size=2, wait=1))
+    async def index(ctx: BatchCtx, items: list[int]) -> None:
+        calls.append(items)
+
+    async with await Client.connect(ff_dsn) as client, app.worker(dsn=ff_dsn, concurrency=1):
+        leaves = await client.submit(index.call(1))
+        await eventually(lambda: lease_ends(db, 1))
+        await leaves.cancel(reason="not needed")
+        with pytest.raises(ExecutionCancelled):
+            await leaves.result(timeout=20)
+
+        second = await client.submit(index.call(2))
+        began = time.monotonic()
+        await second.result(timeout=20)
+
+    assert calls == [[2]]
+    assert time.monotonic() - began >= 1
 
 
 def test_what_cannot_be_a_batch_handler_is_refused() -> None:

@@ -92,13 +92,21 @@ class BatchCollector:
             return await mine.outcome
         finally:
             if mine in self._waiting.get(key, []):  # cancelled before the call began
-                self._waiting[key].remove(mine)
+                self._leave(key, mine)
 
-    def _call(self, key: int | None) -> None:
+    def _leave(self, key: int | None, mine: _Waiting) -> None:
+        self._waiting[key].remove(mine)
+        if not self._waiting[key]:  # the next one to come waits as long as the first did
+            self._close(key)
+
+    def _close(self, key: int | None) -> list[_Waiting]:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        group = self._waiting.pop(key, [])
+        return self._waiting.pop(key, [])
+
+    def _call(self, key: int | None) -> None:
+        group = self._close(key)
         if group:
             task = asyncio.create_task(self._run(group), name=f"flowfabric batch {self._kind}")
             self._calls.add(task)
