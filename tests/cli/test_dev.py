@@ -36,7 +36,7 @@ async def test_the_example_runs_to_its_end_where_it_is_told_to(shell: Shell) -> 
     assert answer.code == 0, answer.err
     states = [one["public_state"] for one in answer.json]
     ends = [states.count(end) for end in ("completed", "failed", "cancelled")]
-    assert (ends, len(states)) == ([13, 1, 1], 15)
+    assert (ends, len(states)) == ([14, 1, 1], 16)
     assert not (shell.directory / ".flowfabric").exists()
 
 
@@ -87,7 +87,23 @@ async def test_with_a_database_url_only_the_worker_is_started_and_stopped(shell:
     assert "Using the database of FF_DATABASE_URL; no Postgres is started." in said
     assert said.index("one order is declined") < said.index("charge_order")
     assert "Ctrl-C stops the worker;" in said
+    assert "asks you" not in said, "no key signs waitpoints"
     assert re.search(r"signals send '{fp:\d+}:[^']+' approved '{\"by\":\"ann\"}'", said)
+
+
+async def test_the_example_asks_a_person_where_a_key_signs_waitpoints(shell: Shell) -> None:
+    assert (await shell.ff("keys", "seed")).code == 0
+    dev = await shell.start("dev", "--example")
+    try:
+        said = await _hint(dev)
+        asked = await shell.ff("waitpoints", "list", "--json")
+    finally:
+        dev.send_signal(signal.SIGINT)
+        await asyncio.wait_for(dev.wait(), 30)
+
+    assert "One refund asks you, under Approvals in the dashboard." in said
+    [question] = asked.json["waitpoints"]
+    assert question["question"] == "Pay back 400 of order o-4?"
 
 
 async def test_without_embedded_postgres_nothing_is_left_in_the_directory(bare: Shell) -> None:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
+from datetime import timedelta
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -43,6 +44,7 @@ from flowfabric.config import database_url as configured
 from flowfabric.db.embedded import EmbeddedPostgres
 from flowfabric.db.migrate import migrate
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
+from flowfabric.engine.suspensions.read_question import QUESTION_TAG
 from flowfabric.errors import ConfigError, OutcomeError
 
 _TRY = """
@@ -60,6 +62,9 @@ One order waits for a signal, for a week at most. It goes on, sleeps for three s
   [b]{ff} explain '{id}'[/b]
   [b]{ff} signals send '{id}' approved '{payload}'[/b]
   [b]{ff} executions steps '{id}'[/b]
+"""
+_ANSWER = """
+One refund asks you, under Approvals in the dashboard.
 """
 _FAILS_ON_PURPOSE = (
     "The example: one order is declined and two are retried on purpose, so WARNING and ERROR lines"
@@ -196,12 +201,17 @@ async def _dev(
             if not as_json:
                 console.print(_FAILS_ON_PURPOSE, soft_wrap=True)
             handles, order = await _submit_example(client)
+            waiting: list[Handle[Any]] = [order]
+            asks = not once and await _can_ask(client)
             if once:
                 await order.signal("approved", example.Approval(by="ff dev --once"))
-                handles.append(order)
-            await _show_until_ended(client, handles, stopped, beside=order, as_json=as_json)
+                handles, waiting = [*handles, order], []
+            elif asks:
+                waiting.append(await _ask_for_refund(client))
+            await _show_until_ended(client, handles, stopped, beside=waiting, as_json=as_json)
             if not once and not as_json:
                 console.print(_approval_hint(order), soft_wrap=True, end="")
+                console.print(_ANSWER if asks else "", end="")
         if not once and not stopped.is_set():
             if not as_json:
                 console.print(_hint(app, dsn, stops), soft_wrap=True)
@@ -255,9 +265,26 @@ async def _submit_example(client: Client) -> tuple[list[Handle[Any]], Handle[str
         await client.submit(example.thumbnail.call("cat.jpg"), priority=10),
         await client.submit(example.remind.call("Ann"), delay=1.5),
     ]
+    await client.budgets.create(
+        example.REPORTS, hard={"tokens": 500}, soft={"tokens": 400}, every=timedelta(days=1)
+    )
+    report = example.write_report.call("monday")
+    handles.append(await client.submit(report, budget=example.REPORTS))
     release = await client.start(example.release("4f2a9c1"))
     handles += [client.handle(member.execution_id) for member in await release.members()]
     return handles, await client.submit(example.fulfil_order.call(example.Order("o-9", 250)))
+
+
+async def _can_ask(client: Client) -> bool:
+    """Is there a key that signs waitpoints? The database of a URL may have none."""
+    kids = await on_database(client.engine).list_waitpoint_hmac_kids()
+    return kids.current_kid is not None
+
+
+async def _ask_for_refund(client: Client) -> Handle[str]:
+    order = example.Order("o-4", 400)
+    question = {QUESTION_TAG: f"Pay back {order.total} of order {order.order_id}?"}
+    return await client.submit(example.refund_order.call(order), tags=question)
 
 
 async def _show_until_ended(
@@ -265,14 +292,14 @@ async def _show_until_ended(
     handles: list[Handle[Any]],
     stopped: asyncio.Event,
     *,
-    beside: Handle[Any],
+    beside: list[Handle[Any]],
     as_json: bool,
 ) -> None:
     """Show the executions, redrawn, until all have ended or a signal stops the command.
 
-    The one `beside` them is shown, and not waited for.
+    Those `beside` them are shown, and not waited for.
     """
-    shown = handles if beside in handles else [*handles, beside]
+    shown = [*handles, *beside]
     ends = asyncio.gather(*[_ended(handle) for handle in handles])
     with contextlib.nullcontext() if as_json else Live(console=console) as live:
         while not ends.done() and not stopped.is_set():

@@ -1,6 +1,7 @@
 """The application that `ff dev` runs: tasks that succeed, fail, retry and wait, and a flow.
 
-One order has a durable handler: it runs steps, waits for an approval, and sleeps.
+One order has a durable handler: it runs steps, waits for a signal, and sleeps. A refund asks a
+person, and a report is streamed while it is written, at the cost of a budget.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from flowfabric.policy import Retry
 from flowfabric.worker.context import Ctx
 
 app = App()
+REPORTS = "reports"
+"""The budget that reports are written on."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -92,6 +95,40 @@ async def fulfil_order(ctx: Ctx, order: Order) -> str:
     await ctx.sleep("packing", timedelta(seconds=3))
     parcel = await ctx.step("ship", ship, shelf)
     return f"{parcel}, approved by {approval.by}"
+
+
+class RefundAnswer(msgspec.Struct, frozen=True):
+    """What the person is asked for, as a form."""
+
+    amount: Annotated[int, msgspec.Meta(description="How much is paid back.")]
+
+
+@app.task("refund_order")
+async def refund_order(ctx: Ctx, order: Order) -> str:
+    """Asks a person, who answers under Approvals in the dashboard or by a signed link."""
+    question = await ctx.waitpoint("refund", expires=timedelta(days=7), answer=RefundAnswer)
+    first = await ctx.select(
+        approved=question.named("approved"),
+        rejected=question.named("rejected"),
+        late=ctx.timer(timedelta(days=7)),
+    )
+    if first.name != "approved":
+        return f"order {order.order_id} is not paid back: {first.name}"
+    [signal] = first.value
+    answer = msgspec.json.decode(signal.payload or b"{}", type=dict[str, object])
+    amount = answer.get("amount", order.total)
+    return f"{amount} of order {order.order_id} paid back, says {signal.source_identity}"
+
+
+@app.task("write_report")
+async def write_report(ctx: Ctx, subject: str) -> str:
+    """Streams its words while it writes: `ff executions stream ID` or the page of the execution."""
+    report = f"{subject.capitalize()} went well. Six orders were charged, one was declined."
+    for word in report.split():
+        await ctx.emit("token", word)
+        await asyncio.sleep(0.1)
+    await ctx.spend(REPORTS, tokens=len(report.split()))
+    return report
 
 
 @app.task("build_image")

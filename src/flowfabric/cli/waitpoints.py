@@ -16,6 +16,7 @@ from flowfabric.cli.output import (
     Limit,
     complain,
     console,
+    cut,
     escape,
     listing,
     more,
@@ -75,6 +76,7 @@ def list_(
         page.waitpoints,
         "execution_id",
         "waitpoint_key",
+        "question",
         "state",
         "expires_at",
         "execution_kind",
@@ -83,6 +85,7 @@ def list_(
         "waitpoint_id",
         "lane_id",
         "namespace",
+        question=lambda each: escape(cut(each.question or "")),
         required_signal_names=lambda each: escape(", ".join(each.required_signal_names)),
         signal_count=lambda each: str(each.signal_count or ""),
     )

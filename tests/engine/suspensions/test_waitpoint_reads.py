@@ -124,7 +124,8 @@ async def test_an_execution_without_waitpoints_has_an_empty_list_and_no_executio
 async def test_the_open_waitpoints_of_all_executions_are_listed_newest_first(
     db: Connection, clock: Clock
 ) -> None:
-    old = await pending(db, await leased(db, execution_kind="deploy"), "old")
+    asks = {"ff.question": "Deploy?"}
+    old = await pending(db, await leased(db, execution_kind="deploy", tags=asks), "old")
     await clock.advance(1)
     gone = await pending(db, await given.claimed(db), "gone")
     await closed(db, gone.execution_id, gone.waitpoint_id)
@@ -144,6 +145,7 @@ async def test_the_open_waitpoints_of_all_executions_are_listed_newest_first(
         "deploy",
     )
     assert (second.signal_count, second.last_signal_at) == (0, None)
+    assert (first.question, second.question) == (None, "Deploy?")
     for waitpoint in (old, new):
         assert waitpoint.token.reveal().partition(":")[2] not in repr(page)
 

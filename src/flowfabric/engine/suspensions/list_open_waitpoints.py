@@ -22,7 +22,8 @@ LIST_OPEN_WAITPOINTS: Final[LiteralString] = """
 SELECT w.partition_key, w.execution_id, w.waitpoint_id, w.waitpoint_key, w.state,
        w.required_signal_names, w.created_at_ms, w.activated_at_ms, w.expires_at_ms, w.token_kid,
        w.token, w.signal_count, w.last_signal_at_ms, w.last_hmac_validation_failed_at_ms,
-       w.answer_schema::text AS answer_schema, r.namespace, r.lane_id, r.execution_kind
+       w.answer_schema::text AS answer_schema, r.namespace, r.lane_id, r.execution_kind,
+       e.tags ->> 'ff.question' AS question
   FROM ff.waitpoint_pending w JOIN ff.exec_core e USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
  WHERE w.state <> 'closed' AND e.lifecycle_phase <> 'terminal'
@@ -45,6 +46,8 @@ class OpenWaitpoint(PendingWaitpoint, frozen=True, kw_only=True):
     """When a signal came with a wrong token."""
     answer_schema: dict[str, Any] | None = None
     """JSON schema of the payload that people are asked for."""
+    question: str | None = None
+    """As the tag `ff.question` of the execution says it."""
 
 
 class OpenWaitpointPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,7 @@ class _Row(msgspec.Struct, frozen=True):
     namespace: str
     lane_id: str
     execution_kind: str
+    question: str | None
 
     def __repr__(self) -> str:
         return f"_Row(waitpoint_id={self.waitpoint_id!r})"
@@ -96,6 +100,7 @@ class _Row(msgspec.Struct, frozen=True):
             last_signal_at=instant(self.last_signal_at_ms),
             last_hmac_validation_failed_at=instant(self.last_hmac_validation_failed_at_ms),
             answer_schema=decode_schema(self.answer_schema),
+            question=self.question,
         )
 
 
