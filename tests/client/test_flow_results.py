@@ -22,8 +22,11 @@ from flowfabric import (
 from flowfabric.app.flow import Flow
 from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
+from flowfabric.errors import FlowCancelPending
 from flowfabric.states import DerivedFlowState
 from tests.client.test_results import is_waited_for
+from tests.engine.controls import Another
 from tests.worker.facts import eventually
 
 pytestmark = pytest.mark.timeout(30)
@@ -216,6 +219,16 @@ async def test_a_flow_that_has_ended_is_answered_even_if_there_is_no_time_to_wai
 
     with pytest.raises(FlowCancelled, match="enough"):
         await handle.result(timeout=0)
+
+
+async def test_a_cancel_says_that_members_have_yet_to_end(client: Client, another: Another) -> None:
+    handle = await started(client)
+    member = (await handle.members())[0].execution_id
+    holder = await another()
+    async with holder.transaction():
+        await lock_executions(holder, [member])
+        with pytest.raises(FlowCancelPending, match="is cancelled"):
+            await client.engine.cancel_flow(handle.flow_id, reason="enough", wait=0.1)
 
 
 @pytest.mark.direct("builds a flow by its engine")

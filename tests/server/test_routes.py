@@ -16,6 +16,7 @@ from httpx import Response
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.api.packed_ids import pack_ids
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.ids import (
     ExecutionId,
     children_group_id,
@@ -30,6 +31,7 @@ from flowfabric.states import Scope
 from flowfabric.testing import Clock
 from flowfabric.tokens import WaitpointToken
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
+from tests.engine.controls import Another
 from tests.engine.quotas import limited
 from tests.server.conftest import Caller
 
@@ -430,6 +432,21 @@ async def test_a_flow_is_submitted_and_goes_on_when_a_member_completes(story: St
     assert (await story.post(f"{path}/replay", {"preview": True}, changes=False))["preview"]
     assert (await story.post(f"{path}/replay"))["preview"] is False
     assert len(members) == 2
+
+
+async def test_a_cancel_whose_members_do_not_end_in_time_is_accepted(
+    story: Story, another: Another
+) -> None:
+    members = [{"execution_kind": "job", "member_name": each} for each in ("a", "b")]
+    flow = (await story.post("/v1/flows", {"flow_kind": "f", "members": members}, 201))["flow_id"]
+    path = f"/v1/flows/{flow}"
+    first = (await story.get(f"{path}/members"))["items"][0]["execution_id"]
+    holder = await another()
+    async with holder.transaction():
+        await lock_executions(holder, [ExecutionId.parse(first)])
+        cancelled = await story.post(f"{path}/cancel", {"wait": 0.05}, 202)
+    assert (cancelled["result"], cancelled["flow_id"]) == ("flow_already_cancelled", flow)
+    assert first in cancelled["member_execution_ids"]
 
 
 async def test_a_flow_is_built_piece_by_piece(story: Story) -> None:

@@ -45,7 +45,7 @@ from flowfabric.engine.operators import (
     set_execution_tag,
     wake_execution,
 )
-from flowfabric.errors import EngineError, NotFound
+from flowfabric.errors import EngineError, FlowCancelPending, NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import JoinPolicy
 from flowfabric.remote.row import if_match_of, remote
@@ -360,15 +360,10 @@ class ExecutionOperations:
         expected_last_mutation_at: datetime | None = None,
     ) -> FlowCancelAccepted | FlowAlreadyCancelled:
         """As `Engine.cancel_flow`; the answer waits for at most 30 seconds."""
-        seconds = _seconds(wait or 0.0)
-        body = {
-            "reason": reason,
-            "policy": policy,
-            "grace": _seconds(grace),
-            "wait": min(seconds, MAX_WAIT),
-        }
+        seconds = min(_seconds(wait or 0.0), MAX_WAIT)
+        body = {"reason": reason, "policy": policy, "grace": _seconds(grace), "wait": seconds}
         path = _F.replace("{flow_id}", str(flow_id)) + "/cancel"
-        _, data = await self.transport.call(
+        status, data = await self.transport.call(
             Request(
                 method="POST",
                 path=path,
@@ -378,9 +373,11 @@ class ExecutionOperations:
                     if expected_last_mutation_at is None
                     else if_match_of(expected_last_mutation_at)
                 ),
-                wait=min(seconds, MAX_WAIT),
+                wait=seconds,
             )
         )
+        if status == 202:
+            raise FlowCancelPending(flow_id, seconds, None)
         decoded = msgspec.msgpack.decode(data, type=_FLOW_CANCELLED.wire)
         return _FLOW_CANCELLED.loaded(decoded)
 

@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import FlowCancelPending
-from flowfabric.server.call import ApiCall
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.etags import seen_at
 from flowfabric.server.routes.flows import F
 from flowfabric.server.table import CONTROL, Route, route
@@ -34,10 +34,11 @@ class FlowReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 async def cancel_flow(
     call: ApiCall, body: FlowCancelRequest
-) -> FlowCancelAccepted | FlowAlreadyCancelled:
+) -> FlowCancelAccepted | FlowAlreadyCancelled | Reply:
     """Cancel the flow and, as the policy says, its members.
 
-    Members that other transactions have locked end later: with `wait` the answer waits for them.
+    Members that other transactions have locked end later: with `wait` the answer waits for them,
+    and is 202 if they have not ended by then.
     """
     flow_id, seconds = call.uuid("flow_id"), call.seconds(body.wait)
     asked: dict[str, Any] = {
@@ -51,10 +52,9 @@ async def cancel_flow(
     try:
         return await call.engine.cancel_flow(flow_id, **asked, wait=seconds)
     except FlowCancelPending:
-        if seconds:
-            raise
-    del asked["expected_last_mutation_at"]  # which the cancel itself has passed
-    return await call.engine.cancel_flow(flow_id, **asked, wait=None)
+        del asked["expected_last_mutation_at"]  # which the cancel itself has passed
+    cancelled = await call.engine.cancel_flow(flow_id, **asked, wait=None)
+    return Reply(value=cancelled, status=202) if seconds else cancelled
 
 
 async def replay_flow(call: ApiCall, body: FlowReplayRequest) -> ReplayedFlow:
@@ -71,7 +71,8 @@ async def replay_flow(call: ApiCall, body: FlowReplayRequest) -> ReplayedFlow:
 
 def _control(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
     settings: dict[str, Any] = {"scope": Scope.OPERATE, "limit": CONTROL, "if_match": True, **more}
-    return route("POST", F + path, handler, body=body, answers={200: answer}, **settings)
+    answers = {200: answer, **settings.pop("answers", {})}
+    return route("POST", F + path, handler, body=body, answers=answers, **settings)
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -80,6 +81,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         cancel_flow,
         FlowCancelRequest,
         FlowCancelAccepted | FlowAlreadyCancelled,
+        answers={202: FlowCancelAccepted | FlowAlreadyCancelled},
         waits=True,
     ),
     _control("/replay", replay_flow, FlowReplayRequest, ReplayedFlow),
