@@ -18,18 +18,20 @@ from flowfabric.engine.lifecycle.sql.wake import (
 ATTEMPT_OUTCOME: Final[LiteralString] = """CASE outcome WHEN 'skipped' THEN 'cancelled'
            ELSE outcome END"""
 
-_BY_KEY: Final[LiteralString] = execution_row("ending.partition_key", "ending.execution_id")
-_BY_PLACE: Final[LiteralString] = """e.ctid = ending.place
-       AND e.partition_key = ending.partition_key"""
-
-_ENDED_WHERE: Final[LiteralString] = """, ended AS (          -- unless it has ended meanwhile
+_ENDED_SET: Final[LiteralString] = """, ended AS (          -- unless it has ended meanwhile
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'terminal', eligibility_state = 'not_applicable',
            blocking_reason = 'none', blocking_detail = NULL, resume_pending = false,
            lease_lost = false, terminal_outcome = ending.outcome, terminal_at_ms = ff.now_ms(),
            last_mutation_at_ms = ff.now_ms(), delay_until_ms = NULL, not_before_ms = NULL,
-           attempt_state = CASE WHEN ending.leased OR e.total_attempt_count > 0
-                                THEN 'attempt_terminal' ELSE e.attempt_state END,
+           failure_reason = ending.failure_reason, failure_category = ending.failure_category,
+           cancellation_reason = ending.cancellation_reason, cancelled_by = ending.cancelled_by,
+           attempt_state = CASE WHEN """
+
+_ATTEMPT_ENDED: Final[LiteralString] = """e.total_attempt_count > 0
+                                THEN 'attempt_terminal' ELSE e.attempt_state END"""
+
+_LEASE_SET: Final[LiteralString] = """,
            attempt_index = coalesce(ending.attempt_index, e.attempt_index),
            attempt_type = coalesce(ending.attempt_type, e.attempt_type),
            attempt_started_at_ms = coalesce(ending.attempt_started_at_ms, e.attempt_started_at_ms),
@@ -37,21 +39,14 @@ _ENDED_WHERE: Final[LiteralString] = """, ended AS (          -- unless it has e
            total_attempt_count = greatest(e.total_attempt_count, ending.attempt_index + 1),
            lease_reclaim_count = coalesce(ending.lease_reclaim_count, e.lease_reclaim_count),
            lease_epoch = coalesce(ending.lease_epoch + ending.bumps_epoch::integer, e.lease_epoch),
-           lease_id = coalesce(ending.lease_id, e.lease_id),
-           failure_reason = ending.failure_reason, failure_category = ending.failure_category,
-           cancellation_reason = ending.cancellation_reason, cancelled_by = ending.cancelled_by
-      FROM ending
-     WHERE """
+           lease_id = coalesce(ending.lease_id, e.lease_id)"""
 
-_ENDED: Final[LiteralString] = (
-    """
-       AND e.lifecycle_phase <> 'terminal'
-       AND (NOT ending.leased OR e.lease_epoch = ending.lease_epoch - 1)
- RETURNING ending.*, e.route_id, e.flow_id, e.tags, e.priority, e.created_at_ms,
+_ENDED_ROW: Final[LiteralString] = """e.route_id, e.flow_id, e.tags, e.created_at_ms,
            e.attempt_index AS last_attempt, e.attempt_type AS last_type, e.lease_id AS last_lease,
-           e.lease_epoch AS last_epoch, e.attempt_started_at_ms AS last_started_at_ms,
-           e.quota_key_id
-), lease_ended AS (    -- after a renewal in progress, whose event comes before that of the end
+           e.lease_epoch AS last_epoch, e.attempt_started_at_ms AS last_started_at_ms"""
+
+_LEASE_ENDED: Final[LiteralString] = (
+    """, lease_ended AS (    -- after a renewal in progress, whose event comes before this one
     DELETE FROM ff.lease l USING ended
      WHERE """
     + lease_row("ended.partition_key", "ended.execution_id")
@@ -99,7 +94,6 @@ def end(
     lease_event: LiteralString = "'revoked'",
     lease_reason: LiteralString = "NULL::text",
     by_holder: bool = False,
-    by_place: bool = False,
 ) -> LiteralString:
     """The CTEs that end those rows of `source` for which `where` holds; `ended` are these rows.
 
@@ -110,10 +104,6 @@ def end(
     epoch, so that its repeated call is recognised. Unless the end is reported `by_holder`, the
     workers that held the leases are woken, to stop the handlers; else the statement has a parameter
     `notifies`: whether it notifies those that wait for the end itself.
-
-    With `by_place` the rows have a column `place`, where the execution is in its table, so that it
-    is not searched for again. Nobody else may change it meanwhile: an execution that is elsewhere
-    now is left alone.
     """
     return (
         f""", ending AS (
@@ -124,10 +114,14 @@ def end(
            {cancelled_by} AS cancelled_by, {bumps_epoch} AS bumps_epoch,
            {lease_event} AS lease_event, {lease_reason} AS lease_reason
       FROM {source} WHERE {where}
+){_ENDED_SET}ending.leased OR {_ATTEMPT_ENDED}{_LEASE_SET}
+      FROM ending
+     WHERE {execution_row("ending.partition_key", "ending.execution_id")}
+       AND e.lifecycle_phase <> 'terminal'
+       AND (NOT ending.leased OR e.lease_epoch = ending.lease_epoch - 1)
+ RETURNING ending.*, {_ENDED_ROW}, e.priority, e.quota_key_id
 )"""
-        + _ENDED_WHERE
-        + (_BY_PLACE if by_place else _BY_KEY)
-        + _ENDED
+        + _LEASE_ENDED
         + ("" if by_holder else ATTEMPT_AMENDED)
         + ", lease_end_recorded AS ("
         + record_lease_event(
@@ -142,4 +136,43 @@ def end(
         )
         + ")"
         + ("" if by_holder else slot_freed("lease_ended"))
+    )
+
+
+def end_unleased(
+    source: LiteralString,
+    *,
+    outcome: LiteralString,
+    cancellation_reason: LiteralString,
+    cancelled_by: LiteralString,
+) -> LiteralString:
+    """As `end`, for executions that have no lease and that this statement has locked.
+
+    `source` has their `partition_key`, `execution_id` and `attempt_state`, and as `place` where the
+    execution is in its table, so that it is not searched for again. An execution that is elsewhere
+    now is left alone. Nothing is looked up that only a claim can have left, and the rows that are
+    copied from one CTE to the next are narrow.
+
+    `flow_id` and `created_at_ms` are assigned what they are: when a page of an index is full,
+    Postgres searches it for versions to delete if the statement assigns no column of that index. A
+    batch finds none there, because the versions that it replaces are still visible to others.
+    """
+    return (
+        f""", ending AS (
+    SELECT {source}.*, false AS leased, {outcome} AS outcome, NULL::text AS failure_reason,
+           NULL::text AS failure_category, {cancellation_reason} AS cancellation_reason,
+           {cancelled_by} AS cancelled_by
+      FROM {source}
+){_ENDED_SET}{_ATTEMPT_ENDED},
+           flow_id = e.flow_id, created_at_ms = e.created_at_ms
+      FROM ending
+     WHERE e.ctid = ending.place AND e.partition_key = ending.partition_key
+       AND e.lifecycle_phase <> 'terminal'
+ RETURNING ending.partition_key, ending.execution_id, ending.leased, ending.attempt_state,
+           ending.outcome, {_ENDED_ROW}
+)"""
+        + ATTEMPT_AMENDED
+        + ", completion_recorded AS ("
+        + record_completion_event("ended", wakes=WAKE_COMPLETION)
+        + ")"
     )
