@@ -52,7 +52,8 @@ WITH looked AS MATERIALIZED (   -- is something queued that is attached to budge
                         THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''
 ), taken AS (         -- a row that was queued after this statement began is left for the next claim
     DELETE FROM ff.ready r USING best WHERE r.ctid = best.place
- RETURNING r.partition_key, r.execution_id, false AS reclaims, NULL::bigint AS timeout_ms
+ RETURNING r.partition_key, r.execution_id, false AS reclaims, NULL::bigint AS timeout_ms,
+           ff.now_ms() AS now_ms
 )"""
     + LEASE_TAKEN
     + f"""

@@ -36,7 +36,7 @@ WITH taken AS (       -- the execution, if it has not changed since the caller r
     + """
        AND (r.deadline_at_ms IS NULL OR r.deadline_at_ms > ff.now_ms())
  RETURNING r.partition_key, r.execution_id, %(reclaims)s::boolean AS reclaims,
-           %(timeout_ms)s::bigint AS timeout_ms
+           %(timeout_ms)s::bigint AS timeout_ms, ff.now_ms() AS now_ms
 )"""
     + LEASE_TAKEN
     + f""", superseded AS (     -- the attempt that a reclaim replaces
@@ -50,7 +50,7 @@ WITH taken AS (       -- the execution, if it has not changed since the caller r
      WHERE (g.partition_key, g.execution_id) = (leased.partition_key, leased.execution_id)
 )
 SELECT{LEASED_ROW},
-       ff.now_ms() + %(ttl_ms)s::bigint AS lease_expires_at_ms
+       leased.now_ms + %(ttl_ms)s::bigint AS lease_expires_at_ms
   FROM leased JOIN ff.route route USING (route_id)
 """
 )
