@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Final, LiteralString, TypeVar
 
 import msgspec
@@ -32,6 +32,9 @@ from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
 from flowfabric.db.store_counts import store_counts
 from flowfabric.errors import ConfigError, PermissionDenied, Unavailable
 from flowfabric.states import RoleAccess
+
+_MIGRATIONS: Final = Path(__file__).with_name("migrations")
+"""Every process looks here when it connects: `importlib.resources` would import a dozen modules."""
 
 PREPARE_LEDGER: Final[LiteralString] = """
 CREATE SCHEMA IF NOT EXISTS ff;
@@ -144,7 +147,7 @@ class _Found(msgspec.Struct, frozen=True):
 def migrations() -> list[Migration]:
     """The migrations that this package ships, in order."""
     found: list[Migration] = []
-    for path in resources.files("flowfabric.db").joinpath("migrations").iterdir():
+    for path in _MIGRATIONS.iterdir():
         if not path.name.endswith(".sql"):
             continue
         sql = path.read_text(encoding="utf-8")

@@ -57,6 +57,38 @@ async def test_a_fresh_batch_is_stored_and_answered_as_any_other(
     assert stored[0] == stored[1]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"payload_encoding": "json", "creator_identity": "me", "required_capabilities": ("gpu",)},
+        {"policy": ExecutionPolicy()},
+        {"policy": ExecutionPolicy(timeout_policy=TimeoutPolicy(execution_deadline=60))},
+        {"policy": ExecutionPolicy(budget_ids=("tokens",))},
+        {"priority": 7},
+        {"tags": {"shop.tenant": "a"}},
+        {"deadline": 30},
+        {"delay": 5},
+        {"hold": True},
+        {"member_name": "a"},
+    ],
+    ids=str,
+)
+async def test_fresh_executions_that_are_alike_are_stored_as_any_other(
+    db: Connection, clock: Clock, fields: dict[str, Any]
+) -> None:
+    alike = [given.new(input_payload=payload, **fields) for payload in (b"1", b"22", b"333")]
+    stored: list[object] = []
+    for fresh in (False, True):
+        transaction = db.transaction()
+        await transaction.start()
+        answers = await create_execution(db, alike, fresh=fresh)
+        stored.append((answers, await given.everything(db)))
+        await transaction.rollback()
+
+    assert stored[0] == stored[1]
+
+
 async def test_a_fresh_batch_finds_the_executions_of_its_keys_and_creates_the_others(
     db: Connection,
 ) -> None:

@@ -64,6 +64,12 @@ DECLARE
     all_new boolean;
     all_claimable boolean := given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
     any_new_route boolean := false;
+    -- New, of one shape, and with nothing but ids and payloads: most submits. See below.
+    plain boolean := given_fresh AND given_shape IS NULL AND cardinality(shape_lane_id) = 1
+                     AND num_nonnulls(given_priority, given_delay_ms, given_delay_until_ms, given_deadline_ms,
+                                      given_deadline_at_ms, given_idempotency_key, given_tags, given_flow_id,
+                                      given_held, given_member_name, given_quota_policy_id,
+                                      given_quota_dimension) = 0;
     closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                            WHERE l.lane_id = ANY (shape_lane_id)
                                              AND l.lane_state IN ('draining', 'disabled'));
@@ -203,7 +209,20 @@ BEGIN
              ORDER BY g.ordinal);
         all_claimable := all_claimable AND true <> ALL (over);
     END IF;
-    IF given_fresh AND (given_idempotency_key IS NULL OR resolved_ids = given_execution_id) THEN
+    IF plain AND NOT any_instant AND budgets IS NULL THEN
+        -- As the next branch. A submit of one execution costs as much as its statements have expressions.
+        INSERT INTO ff.exec_core (partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms,
+                                  eligibility_state, blocking_reason)
+        SELECT unnest(given_partition_key), unnest(given_execution_id), routes[1], now_ms, now_ms,
+               'eligible_now', 'waiting_for_worker';
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id)
+        SELECT routes[1], now_ms, 0, unnest(given_partition_key), unnest(given_execution_id);
+        INSERT INTO ff.exec_body (partition_key, execution_id, created_at_ms, payload, payload_encoding,
+                                  creator_identity, policy)
+        SELECT unnest(given_partition_key), unnest(given_execution_id), now_ms, unnest(given_payload),
+               shape_payload_encoding[1], shape_creator_identity[1], shape_policy[1];
+        all_new := true;
+    ELSIF given_fresh AND (given_idempotency_key IS NULL OR resolved_ids = given_execution_id) THEN
         -- unnest is in the select list, where its rows are not copied into a temporary store.
         INSERT INTO ff.exec_core (
                partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,

@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.db.notifier import notifies
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.end import end
+from flowfabric.engine.lifecycle.sql.end import end_held
 from flowfabric.engine.lifecycle.sql.fence import (
     AppliedCall,
     SeenExecution,
@@ -28,13 +28,13 @@ CANCEL: Final[LiteralString] = (
 """
     + held_leases(arrays="%(reason)s::text[]", names="reason")
     + holding("reason")
-    + end(
+    + end_held(
         "holding",
         outcome="'cancelled'",
         cancellation_reason="reason",
         cancelled_by="'worker'",
         lease_reason="'cancelled'",
-        by_holder=True,
+        bumps_epoch=True,
     )
     + """
 SELECT ordinal FROM ended

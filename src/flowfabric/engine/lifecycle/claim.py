@@ -54,7 +54,7 @@ WITH looked AS MATERIALIZED (   -- is something queued that is attached to budge
 ), taken AS (         -- a row that was queued after this statement began is left for the next claim
     DELETE FROM ff.ready r USING best WHERE r.ctid = best.place
  RETURNING r.partition_key, r.execution_id, false AS reclaims, NULL::bigint AS timeout_ms,
-           r.budget_ids
+           ff.now_ms() AS now_ms, r.budget_ids
 )"""
     + LEASE_TAKEN
     + f"""

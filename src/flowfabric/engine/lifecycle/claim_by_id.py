@@ -37,7 +37,7 @@ WITH taken AS (       -- the execution, if it has not changed since the caller r
     + """
        AND (r.deadline_at_ms IS NULL OR r.deadline_at_ms > ff.now_ms())
  RETURNING r.partition_key, r.execution_id, %(reclaims)s::boolean AS reclaims,
-           %(timeout_ms)s::bigint AS timeout_ms, r.budget_ids
+           %(timeout_ms)s::bigint AS timeout_ms, ff.now_ms() AS now_ms, r.budget_ids
 )"""
     + LEASE_TAKEN
     + f""", superseded AS (     -- the attempt that a reclaim replaces
@@ -51,7 +51,7 @@ WITH taken AS (       -- the execution, if it has not changed since the caller r
      WHERE (g.partition_key, g.execution_id) = (leased.partition_key, leased.execution_id)
 )
 SELECT{LEASED_ROW},
-       ff.now_ms() + %(ttl_ms)s::bigint AS lease_expires_at_ms,
+       leased.now_ms + %(ttl_ms)s::bigint AS lease_expires_at_ms,
        (SELECT ff.unknown_budgets(budget_ids) FROM taken) AS unknown_budgets
   FROM leased JOIN ff.route route USING (route_id)
 """

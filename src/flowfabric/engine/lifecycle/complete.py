@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.db.notifier import notifies
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.end import end
+from flowfabric.engine.lifecycle.sql.end import end_held
 from flowfabric.engine.lifecycle.sql.fence import (
     SeenExecution,
     answers,
@@ -29,14 +29,12 @@ COMPLETE: Final[LiteralString] = (
         names="given_result, given_encoding",
     )
     + holding("given_result, given_encoding")
-    + end(
+    + end_held(
         "holding",
         outcome="'success'",
         result="given_result",
         result_encoding="given_encoding",
-        bumps_epoch="false",
         lease_reason="'completed'",
-        by_holder=True,
     )
     + """
 SELECT CASE WHEN count(*) < cardinality(%(lease_id)s::uuid[])

@@ -8,16 +8,16 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.sql.close import CLOSED_BESIDE
-from flowfabric.engine.lifecycle.sql.end import end
-from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.close import SUSPENSION_CLOSED
+from flowfabric.engine.lifecycle.sql.end import end_unleased
 from flowfabric.ids import ExecutionId, clean_text
 from flowfabric.states import TerminalOutcome
 
-# An execution that waits for others is not queued and has no lease, so no claim is in progress: it
-# is locked, looked at and ended by one statement. Other executions need `lock_executions` before.
+# An execution that waits for others is not queued, has no lease and no grant, so no claim is in
+# progress: it is locked, looked at and ended by one statement. Other executions need
+# `lock_executions` before.
 END_BLOCKED_MEMBERS: Final[LiteralString] = (
-    f"""
+    """
 -- lifecycle.end_blocked_members
 WITH unended AS MATERIALIZED (
     SELECT FROM ff.exec_core
@@ -25,21 +25,19 @@ WITH unended AS MATERIALIZED (
        AND lifecycle_phase <> 'terminal'
      LIMIT %(limit)s::bigint + 1
 ), seen AS MATERIALIZED ( -- those that wait for others, if few are left; passing over rows in use
-    SELECT{LOCKED_COLUMNS}, e.ctid AS place
-      FROM ff.exec_core e LEFT JOIN ff.lease l ON false
+    SELECT e.partition_key, e.execution_id, e.attempt_state, e.ctid AS place FROM ff.exec_core e
      WHERE e.partition_key = %(partition_key)s AND e.flow_id = %(flow_id)s
        AND e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'blocked_by_dependencies'
        AND (SELECT count(*) FROM unended) <= %(limit)s::bigint
        FOR NO KEY UPDATE OF e SKIP LOCKED
 )"""
-    + end(
+    + end_unleased(
         "seen",
         outcome="'cancelled'",
         cancellation_reason="%(reason)s::text",
         cancelled_by="%(cancelled_by)s::text",
-        by_place=True,
     )
-    + CLOSED_BESIDE
+    + SUSPENSION_CLOSED
     + """
 SELECT execution_id FROM ended
 """

@@ -11,7 +11,7 @@ import msgspec
 from flowfabric.db.notifier import notifies
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.end import end
+from flowfabric.engine.lifecycle.sql.end import end_held
 from flowfabric.engine.lifecycle.sql.fence import (
     SeenExecution,
     answers,
@@ -53,16 +53,15 @@ FAIL: Final[LiteralString] = (
      ORDER BY holding.partition_key, holding.execution_id, holding.ordinal
 )"""
     + locked_if_mixed("evaluated", "failed", ends="NOT retry_allowed")
-    + end(
+    + end_held(
         "failed",
         where="NOT retry_allowed",
         outcome="'failed'",
         failure_reason="reason",
         failure_category="category",
         failure_detail="detail",
-        bumps_epoch="false",
         lease_reason="'failed'",
-        by_holder=True,
+        answers="max_attempts",
     )
     + requeue(
         "failed",

@@ -22,7 +22,8 @@ WITH leased AS (
            e.lease_expires_at_ms, e.quota_key_id, body.payload, body.payload_encoding,
            -- a claim leaves the execution as it was
            core.attempt_state = 'attempt_interrupted'
-               AND core.attempt_index = held.attempt_index AS goes_on
+               AND core.attempt_index = held.attempt_index AS goes_on,
+           ff.now_ms() AS now_ms
       FROM ff.lease held JOIN ff.execution e USING (partition_key, execution_id)
       JOIN ff.exec_core core USING (partition_key, execution_id)
       JOIN ff.exec_body body USING (partition_key, execution_id)
@@ -31,7 +32,7 @@ WITH leased AS (
        AND held.lease_expires_at_ms > ff.now_ms()
 )
 SELECT{LEASED_ROW},
-       leased.lease_id, leased.lease_expires_at_ms - ff.now_ms() AS lease_ms
+       leased.lease_id, leased.lease_expires_at_ms - leased.now_ms AS lease_ms
   FROM leased JOIN ff.route route USING (route_id)
  ORDER BY leased.priority DESC, leased.created_at_ms, leased.execution_id
 """

@@ -16,7 +16,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.fail import TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.by_key import execution_row
-from flowfabric.engine.lifecycle.sql.end import end
+from flowfabric.engine.lifecycle.sql.end import end_held
 from flowfabric.engine.lifecycle.sql.fence import (
     SeenExecution,
     answers,
@@ -57,16 +57,14 @@ RELEASE_AFTER_TROUBLE: Final[LiteralString] = (
      ORDER BY holding.partition_key, holding.execution_id, holding.ordinal
 )"""
     + locked_if_mixed("evaluated", "troubled", ends="over_bound")
-    + end(
+    + end_held(
         "troubled",
         where="over_bound",
         outcome="'failed'",
         failure_reason="format('released %%s times because of database trouble: %%s', "
         "infra_release_count, reason)",
         failure_category="'infra_crash'",
-        bumps_epoch="false",
         lease_reason="'failed'",
-        by_holder=True,
     )
     + requeue(
         "troubled",

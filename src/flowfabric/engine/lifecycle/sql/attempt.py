@@ -12,8 +12,9 @@ def save_attempt(
     outcome: LiteralString,
     where: LiteralString = "true",
     with_result: bool = False,
+    at: LiteralString = "ff.now_ms()",
 ) -> LiteralString:
-    """The attempt of each row of `source` is in the ledger, as it stopped; two CTEs.
+    """The attempt of each row of `source` is in the ledger, as it stopped `at` now; two CTEs.
 
     An attempt that was interrupted before, or is replayed, has a row already (`attempt_recorded`),
     which is replaced. Without `with_result` a result in that row stays. Every other row is a plain
@@ -31,7 +32,7 @@ def save_attempt(
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id, failure_reason,
            failure_category, failure_detail{also})
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type, {outcome}, worker_id,
+           attempt_started_at_ms, {at}, attempt_type, {outcome}, worker_id,
            worker_instance_id, failure_reason, failure_category, failure_detail{also}
       FROM {source} WHERE {where}"""
     return f""", {name} AS (   -- the attempt, as it stopped{stopped} AND NOT attempt_recorded

@@ -6,11 +6,8 @@ from typing import Final, LiteralString
 
 from flowfabric.engine.lifecycle.sql.by_key import open_suspension, open_waitpoints
 
-CLOSED_BESIDE: Final[LiteralString] = (
-    """, grants_deleted AS ( -- a grant of an execution that has ended is worth nothing
-    DELETE FROM ff.claim_grant g USING ended
-     WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
-), suspension_closed AS ( -- nothing resumes the execution; one that never ran was not suspended
+SUSPENSION_CLOSED: Final[LiteralString] = (
+    """, suspension_closed AS ( -- nothing resumes the execution; if it never ran, it has none
     UPDATE ff.suspension_current s
        SET closed_at_ms = ff.now_ms(), timeout_at_ms = NULL, close_reason = %(close_reason)s
       FROM ended
@@ -26,4 +23,13 @@ CLOSED_BESIDE: Final[LiteralString] = (
     + """ AND ended.last_epoch > 0
 )"""
 )
-"""Follows the CTEs of `end`. Has a parameter `close_reason`."""
+"""Follows the CTEs of `end`, for executions without a grant. Has a parameter `close_reason`."""
+
+CLOSED_BESIDE: Final[LiteralString] = (
+    """, grants_deleted AS ( -- a grant of an execution that has ended is worth nothing
+    DELETE FROM ff.claim_grant g USING ended
+     WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
+)"""
+    + SUSPENSION_CLOSED
+)
+"""The same for executions that may have one."""

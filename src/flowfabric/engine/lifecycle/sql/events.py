@@ -15,27 +15,28 @@ def record_lease_event(
     event_type: LiteralString,
     reason: LiteralString = "NULL",
     where: LiteralString = "true",
+    at: LiteralString = "ff.now_ms()",
     wakes: LiteralString = "",
 ) -> LiteralString:
-    """One lease event for each row of `source`."""
+    """One lease event for each row of `source`, which happened `at` that instant: now."""
     returning: LiteralString = f"\n RETURNING {wakes}" if wakes else ""
     return f"""
     INSERT INTO ff.lease_event (
            execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
            partition_key, event_type, reason, worker_instance_id, tags)
-    SELECT execution_id, lease_id, route_id, lease_epoch, ff.now_ms(), attempt_index,
+    SELECT execution_id, lease_id, route_id, lease_epoch, {at}, attempt_index,
            partition_key, {event_type}, {reason}, worker_instance_id, nullif(tags, '{{}}')
       FROM {source} WHERE {where}{returning}
 """
 
 
 def record_completion_event(source: LiteralString, *, wakes: LiteralString) -> LiteralString:
-    """One completion event for each row of `source`, with its `outcome`."""
+    """One completion event for each row of `source`, with its `outcome` and `ended_at_ms`."""
     return f"""
     INSERT INTO ff.completion_event (
            execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome, flow_id,
            tags)
-    SELECT execution_id, route_id, created_at_ms, ff.now_ms(), partition_key, outcome, flow_id,
+    SELECT execution_id, route_id, created_at_ms, ended_at_ms, partition_key, outcome, flow_id,
            nullif(tags, '{{}}')
       FROM {source} ORDER BY execution_id
  RETURNING {wakes}

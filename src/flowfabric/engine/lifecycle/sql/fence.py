@@ -137,7 +137,7 @@ def holding(names: LiteralString = "") -> LiteralString:
     more_names: LiteralString = f" {names}," if names else ""
     return f""", holding AS MATERIALIZED ( -- those that are held, in one order
     SELECT held.ordinal,{more_names} l.partition_key, l.execution_id,{LEASE_COLUMNS},
-           true AS leased, 'running_attempt' AS attempt_state
+           true AS leased, 'running_attempt' AS attempt_state, ff.now_ms() AS now_ms
       FROM held JOIN ff.lease l
         ON {lease_row("held.held_partition", "held.held_execution")}
        AND (l.attempt_index, l.lease_epoch, l.lease_id)

@@ -1,10 +1,11 @@
 """runnable → active: the one way a lease is given out.
 
 `LEASE_TAKEN` leases the rows of a CTE `taken`: the keys of executions whose row in `ff.ready` this
-statement has deleted, `reclaims` (is the lease a reclaim?) and `timeout_ms` (how long the attempt
-may take; null: as the policy says). `leased` are these rows: each has a row in `ff.lease` under the
-next epoch, and one lease event is written. `ff.exec_core` is only read. It is as the deleted row
-found it, because whatever changes what is read here replaces that row.
+statement has deleted, `reclaims` (is the lease a reclaim?), `timeout_ms` (how long the attempt may
+take; null: as the policy says) and `now_ms`, so that the clock is read once for each row. `leased`
+are these rows: each has a row in `ff.lease` under the next epoch, and one lease event is written.
+`ff.exec_core` is only read. It is as the deleted row found it, because whatever changes what is
+read here replaces that row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LEASE_TAKEN: Final[LiteralString] = (
            %(lease_id)s::uuid AS lease_id, %(worker_instance_id)s::text AS worker_instance_id,
            e.attempt_index + taken.reclaims::integer AS attempt_index,
            CASE WHEN e.attempt_state = 'attempt_interrupted' AND NOT taken.reclaims
-                THEN e.attempt_started_at_ms ELSE ff.now_ms() END AS attempt_started_at_ms,
+                THEN e.attempt_started_at_ms ELSE taken.now_ms END AS attempt_started_at_ms,
            CASE WHEN taken.reclaims THEN 'reclaim' ELSE CASE e.attempt_state
                 WHEN 'attempt_interrupted' THEN e.attempt_type
                 WHEN 'pending_retry_attempt' THEN 'retry'
@@ -42,14 +43,14 @@ LEASE_TAKEN: Final[LiteralString] = (
                AS total_attempt_count,
            e.lease_reclaim_count + (e.lease_lost OR taken.reclaims)::integer
                AS lease_reclaim_count,
-           ff.now_ms() + coalesce(taken.timeout_ms,
+           taken.now_ms + coalesce(taken.timeout_ms,
                 ff.policy_number(
                     e.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000))
                AS attempt_timeout_at_ms,
            e.attempt_state IN ('attempt_interrupted', 'pending_replay_attempt')
                AND NOT taken.reclaims AS attempt_recorded,
            e.attempt_state = 'attempt_interrupted' AND NOT taken.reclaims AS goes_on,
-           taken.reclaims, e.payload, e.payload_encoding, e.quota_key_id
+           taken.reclaims, e.payload, e.payload_encoding, e.quota_key_id, taken.now_ms
       FROM taken
      CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
            SELECT c.*, b.policy, b.payload, b.payload_encoding
@@ -62,7 +63,7 @@ LEASE_TAKEN: Final[LiteralString] = (
            last_mutation_at_ms, attempt_started_at_ms, attempt_timeout_at_ms, quota_key_id,
            lease_reclaim_count, attempt_recorded, attempt_type, worker_id, worker_instance_id)
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           ff.now_ms() + %(ttl_ms)s::bigint, ff.now_ms(), attempt_started_at_ms,
+           now_ms + %(ttl_ms)s::bigint, now_ms, attempt_started_at_ms,
            attempt_timeout_at_ms, quota_key_id, lease_reclaim_count, attempt_recorded,
            attempt_type, %(worker_id)s, worker_instance_id
       FROM leased
@@ -70,6 +71,7 @@ LEASE_TAKEN: Final[LiteralString] = (
     + record_lease_event(
         "leased",
         event_type="CASE WHEN reclaims THEN 'reclaimed' ELSE 'acquired' END",
+        at="now_ms",
         wakes=WAKE_LEASE,
     )
     + """)"""
@@ -81,8 +83,8 @@ LEASED_ROW: Final[LiteralString] = """
        leased.lease_epoch, route.lane_id, route.execution_kind, leased.payload,
        leased.payload_encoding, nullif(leased.tags, '{}') AS tags, leased.attempt_type,
        leased.total_attempt_count, leased.goes_on,
-       leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
-       leased.deadline_at_ms - ff.now_ms() AS deadline_ms, ff.now_ms() AS claimed_at_ms,
+       leased.attempt_timeout_at_ms - leased.now_ms AS attempt_timeout_ms,
+       leased.deadline_at_ms - leased.now_ms AS deadline_ms, leased.now_ms AS claimed_at_ms,
        leased.quota_key_id"""
 """The columns of `LeasedRow`, from `leased` and `ff.route route`."""
 
