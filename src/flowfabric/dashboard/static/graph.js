@@ -1,6 +1,6 @@
 // The graph of a flow: move and zoom it, walk along its edges, find members, choose one.
 import { refresh } from "./regions.js";
-import { forgetColours, startColours } from "./graph_colours.js";
+import { repaint, startColours } from "./graph_colours.js";
 import { paintMinimap, startMinimap } from "./graph_minimap.js";
 import { adopt, centre, centreOn, fit, graph, measured, nodes, placeOf, postpone, seen, show, startMoves, view, zoom } from "./graph_view.js";
 
@@ -96,7 +96,7 @@ function find(text, step) {
 function refreshed(event) {
   if (event.target !== region) return;
   adopt(region);
-  forgetColours();
+  repaint(graph(), Number(region.dataset.rev), paintMinimap);
   const node = pins && graph().querySelector(`.node[data-id="${CSS.escape(pins.id)}"]`);
   if (node) {
     const at = placeOf(node);

@@ -11,9 +11,12 @@ const ENDED = ["failed", "cancelled", "expired", "skipped"];
 const icons = new Map();
 let members = null; // read when the first state changes: it need not be known to show the graph
 let again = 0;
+let told = { rev: NaN, states: new Map() };
 
-export function forgetColours() {
+// A graph that was fetched anew may be older than what the stream has told since it was asked for.
+export function repaint(svg, rev, changed) {
   members = null;
+  if (rev === told.rev && apply(svg, told.states)) changed();
 }
 
 // Which element shows which member: a card by its number, a stack by the ranges of its numbers.
@@ -82,30 +85,36 @@ function pile({ card, states }) {
   title.textContent = `${title.textContent.split(": ")[0]}: ${said}`;
 }
 
+function apply(svg, states) {
+  members ??= readMembers(svg);
+  const piles = new Set();
+  let touched = false;
+  for (const [number, state] of states) {
+    const found = members.get(number);
+    if (!found) continue;
+    if (found.stack) {
+      if (found.stack.states.get(number) === state) continue;
+      found.stack.states.set(number, state);
+      piles.add(found.stack);
+      touched = true;
+    } else if (found.card.dataset.state !== state) {
+      paint(found, state);
+      touched = true;
+    }
+  }
+  for (const each of piles) pile(each);
+  return touched;
+}
+
 export function startColours(region, graph, changed) {
   onEvent("states", ({ rev, s }) => {
+    if (told.rev !== rev) told = { rev, states: new Map() };
+    for (const [number, state] of s) told.states.set(number, state);
     if (rev !== Number(region.dataset.rev)) {
       refresh(region, true);
       return;
     }
-    members ??= readMembers(graph());
-    const piles = new Set();
-    let touched = false;
-    for (const [number, state] of s) {
-      const found = members.get(number);
-      if (!found) continue;
-      if (found.stack) {
-        if (found.stack.states.get(number) === state) continue;
-        found.stack.states.set(number, state);
-        piles.add(found.stack);
-        touched = true;
-      } else if (found.card.dataset.state !== state) {
-        paint(found, state);
-        touched = true;
-      }
-    }
-    for (const each of piles) pile(each);
-    if (!touched) return;
+    if (!apply(graph(), s)) return;
     changed();
     // Joins and races are not told by the states of members: those are fetched, but seldom.
     if (region.querySelector(".join, .unneeded") && !again) {
