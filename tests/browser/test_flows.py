@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from bench.flow_graphs import Hand, busy_flow, random_edges, start_order, submit
 from flowfabric import Engine
@@ -49,6 +50,39 @@ async def test_a_running_flow_recolours_without_a_reload(
     await expect(page.locator(".arrows .open")).to_have_count(1)
     await expect(page.locator("#head .says")).to_contain_text("1 waits for a worker")
     assert await page.evaluate("() => window.same")
+
+
+async def test_a_graph_that_was_asked_for_before_a_change_does_not_undo_its_colours(
+    ff_engine: Engine, address: str, page: Page
+) -> None:
+    flow_id, ids = await start_order(ff_engine, images=10)
+    asked, painted = asyncio.Event(), asyncio.Event()
+
+    async def answer_late(route: Route) -> None:
+        if asked.is_set():
+            return  # only the first one is answered
+        answer = await route.fetch()
+        asked.set()
+        await painted.wait()
+        await route.fulfill(response=answer)
+
+    await page.route("**/flows/**_region=graph**", answer_late)
+    await page.goto(f"{address}/flows/{flow_id}")
+    await expect(page.locator("header.head")).to_have_attribute("data-live", "on")
+    checkout = page.locator(".node", has_text="checkout")
+    hand = Hand(ff_engine, "orders")
+
+    await hand.hold([ids["checkout"]])
+    async with asyncio.timeout(30):
+        await asked.wait()
+    await hand.complete()
+    await expect(checkout).to_have_attribute("data-state", "completed")
+    async with page.expect_response("**_region=graph**"):
+        painted.set()
+
+    await page.wait_for_timeout(300)
+    await expect(checkout).to_have_attribute("data-state", "completed", timeout=1_000)
+    await page.unroute_all(behavior="ignoreErrors")
 
 
 async def test_the_graph_is_walked_searched_moved_and_chosen_from(
@@ -145,7 +179,11 @@ async def test_a_graph_of_1000_members_is_painted_and_recoloured_quickly(
     painted = await page.evaluate(PAINTED)
 
     assert await page.locator(".node").count() >= 990
-    assert await page.locator(".minimap rect").count() >= 990
+    drawn = await page.locator(".minimap path").evaluate_all(
+        "all => all.map(p => p.getAttribute('d'))"
+    )
+    assert "".join(drawn).count("M") >= 990
+    await expect(page.locator(".node.later")).to_have_count(0)
     assert painted < 8_000
     await expect(page.locator("header.head")).to_have_attribute("data-live", "on")
     await Hand(ff_engine, "l").claim()

@@ -26,8 +26,8 @@ async def test_everything_that_matches_is_previewed_changed_and_followed(
 
     page = (await ann.get("/executions?kind=job")).text
     assert "Select all 120 matching" in page
-    [link] = re.findall(r'data-all="/ui(/executions/bulk\?do=cancel[^"]+)"', page)
-    link = link.replace("&amp;", "&")
+    [matching] = re.findall(r'data-matching="/ui(/executions/bulk\?matching=1[^"]+)"', page)
+    link = matching.replace("&amp;", "&") + "&do=cancel"
     dialog = (await ann.get(link)).text
     for text in ("Cancel 119 executions?", "of kind job", "1 cancelled will not change"):
         assert text in dialog, text

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from flowfabric.dashboard import csrf
 from flowfabric.dashboard.answers import PageAnswer
+from flowfabric.dashboard.escaping import EscapingEnvironment
 from flowfabric.dashboard.nav import entries
 from flowfabric.dashboard.view import durations
 from flowfabric.dashboard.view.sentences import BULK_ACTS, STATES, own_tags, reason_word, state_word
@@ -88,22 +89,11 @@ def _short(value: object) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-        cache_size=-1,
-    )
+    env = EscapingEnvironment(jinja2.FileSystemLoader(TEMPLATES))
     shared = cast("dict[str, Any]", env.globals)  # pyright: ignore[reportUnknownMemberType]
     shared.update(
         url=_url,
         asset=_asset,
-        ago=_ago,
-        running=_running,
-        x_url=_execution_url,
         has=_has,
         STATES=STATES,
         MODULES=MODULES,
@@ -112,7 +102,10 @@ def _environment() -> jinja2.Environment:
     )
     filters = cast("dict[str, Any]", env.filters)  # pyright: ignore[reportUnknownMemberType]
     filters.update(
-        ago=_relative,
+        ago=_ago,
+        running=_running,
+        relative=_relative,
+        x_url=_execution_url,
         iso=durations.iso,
         absolute=durations.absolute,
         lasting=durations.length,
@@ -129,8 +122,9 @@ def _environment() -> jinja2.Environment:
     for name in ("ui", "payload", "chart"):
         parts = env.get_template(f"_parts/{name}.html").module
         shared.update({part: found for part, found in vars(parts).items() if part[0] != "_"})
+    # A filter takes a third of the time that Jinja needs to call a global.
     for name in _PURE:
-        shared[name] = lru_cache(maxsize=_MOST_KEPT)(shared[name])
+        filters[name] = lru_cache(maxsize=_MOST_KEPT)(shared.pop(name))
     return env
 
 

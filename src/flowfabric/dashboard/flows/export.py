@@ -1,4 +1,4 @@
-"""The drawing of a flow as a file of its own: with its colours and icons inside."""
+"""The drawing of a flow as a file of its own: with its colours inside."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ _DASHBOARD: Final = Path(__file__).parent.parent
 _ROOT: Final = re.compile(r":root \{(.*?)\n\}", re.DOTALL)
 _DARK: Final = re.compile(r"light-dark\((#\w+), #\w+\)")
 _LAYER: Final = re.compile(r"@layer pages \{(.*?)\n\}", re.DOTALL)
-_SYMBOLS: Final = re.compile(r"<symbol .*?</symbol>", re.DOTALL)
-_LINKS: Final = re.compile(r' href="(?!#)[^"]*"')
+_LINKS: Final = re.compile(r' href="[^"]*"')
 
 
 def standalone(svg: str) -> str:
@@ -25,12 +24,11 @@ def standalone(svg: str) -> str:
 
 @cache
 def _inside() -> str:
-    """Style and symbols, from the files of the dashboard."""
+    """The style, from the files of the dashboard."""
     colours = _ROOT.search((_DASHBOARD / "static/app.css").read_text())
     rules = _LAYER.search((_DASHBOARD / "static/graph.css").read_text())
-    icons = _SYMBOLS.findall((_DASHBOARD / "templates/_parts/icons.html").read_text())
     assert colours is not None
     assert rules is not None
     light = _DARK.sub(r"\1", colours[1]).replace("light dark", "light")
     style = f"svg{{{light}}}{rules[1]}"
-    return f"<style>{style.replace('<', '')}</style>{''.join(icons)}"
+    return f"<style>{style.replace('<', '')}</style>"

@@ -9,6 +9,7 @@ import msgspec
 
 from flowfabric.dashboard.graph.collapse import Collapsed, GraphArrow, GraphNode, join_of
 from flowfabric.dashboard.graph.critical_path import CriticalPath
+from flowfabric.dashboard.graph.icons import ICON_PATHS
 from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, GraphDirection, Layout
 from flowfabric.dashboard.graph.model import Graph, GraphMember, LinkState, PartialJoin
 from flowfabric.dashboard.graph.words import counted, cut, text
@@ -36,7 +37,7 @@ BAR_ORDER: Final = (
 )
 """The states in the order in which a bar shows them."""
 _WORDS: Final = {state: state.value.replace("_", " ") for state in PublicState}
-_LOOKS: Final = {state: (state.value, STATES[state].icon) for state in PublicState}
+_LOOKS: Final = {state: (state.value, ICON_PATHS[STATES[state].icon]) for state in PublicState}
 """The attribute and the icon of each state: asking an enum a thousand times takes milliseconds."""
 _LINKS: Final = {state: state.value for state in LinkState}
 _LETTER: Final = {state: chr(ord("a") + number) for number, state in enumerate(PublicState)}
@@ -125,7 +126,7 @@ def _card(graph: Graph, node: GraphNode, where: str, classes: list[str], look: D
         f' data-state="{state}"{current} href="{text(look.member_href(member.key))}" {where}>'
         f"<title>{text(_spoken(member))}</title>"
         f'<rect class="box" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
-        f'<use href="#i-{icon}" x="12" y="16" width="16" height="16"/>'
+        f'<path class="icon" transform="translate(12 16)" d="{icon}"/>'
         f'<text class="title" x="38" y="21">{text(cut(member.title, _ROOM))}</text>'
         f'<text class="word" x="38" y="37">{_word(member)}</text>'
     ]

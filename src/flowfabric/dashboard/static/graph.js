@@ -1,8 +1,8 @@
 // The graph of a flow: move and zoom it, walk along its edges, find members, choose one.
 import { refresh } from "./regions.js";
-import { readColours, startColours } from "./graph_colours.js";
+import { repaint, startColours } from "./graph_colours.js";
 import { paintMinimap, startMinimap } from "./graph_minimap.js";
-import { adopt, centre, centreOn, fit, graph, nodes, placeOf, seen, show, startMoves, view, zoom } from "./graph_view.js";
+import { adopt, centre, centreOn, fit, graph, measured, nodes, placeOf, postpone, seen, show, startMoves, view, zoom } from "./graph_view.js";
 
 let region = null;
 let pins = null;
@@ -96,7 +96,7 @@ function find(text, step) {
 function refreshed(event) {
   if (event.target !== region) return;
   adopt(region);
-  readColours(graph());
+  repaint(graph(), Number(region.dataset.rev), paintMinimap);
   const node = pins && graph().querySelector(`.node[data-id="${CSS.escape(pins.id)}"]`);
   if (node) {
     const at = placeOf(node);
@@ -112,11 +112,11 @@ function start() {
   if (!region) return;
   const port = document.getElementById("viewport");
   adopt(region);
-  readColours(graph());
   fit();
+  postpone();
   startMoves(clicked);
   startMinimap(port, centre);
-  startColours(region, paintMinimap);
+  startColours(region, graph, paintMinimap);
   port.addEventListener("keydown", keyed);
   region.addEventListener("ff:morphed", refreshed);
   region.addEventListener("click", (event) => {
@@ -136,7 +136,7 @@ function start() {
     if (event.target.closest("[data-unchoose]")) choose("");
   });
   addEventListener("popstate", () => location.reload());
-  new ResizeObserver(() => show()).observe(port);
+  new ResizeObserver(([entry]) => measured(entry.contentRect)).observe(port);
 }
 
 start();

@@ -8,12 +8,20 @@ const ICONS = {
 };
 const LETTERS = Object.keys(ICONS);
 const ENDED = ["failed", "cancelled", "expired", "skipped"];
-let members = new Map();
+const icons = new Map();
+let members = null; // read when the first state changes: it need not be known to show the graph
 let again = 0;
+let told = { rev: NaN, states: new Map() };
+
+// A graph that was fetched anew may be older than what the stream has told since it was asked for.
+export function repaint(svg, rev, changed) {
+  members = null;
+  if (rev === told.rev && apply(svg, told.states)) changed();
+}
 
 // Which element shows which member: a card by its number, a stack by the ranges of its numbers.
-export function readColours(svg) {
-  members = new Map();
+function readMembers(svg) {
+  const found = new Map();
   const cards = [...svg.querySelectorAll(".node")];
   const below = new Map();
   for (const path of svg.querySelectorAll(".arrows path:not(.child)")) {
@@ -23,7 +31,7 @@ export function readColours(svg) {
   }
   cards.forEach((card, place) => {
     if (card.dataset.n) {
-      members.set(Number(card.dataset.n), { card, paths: below.get(place) || [] });
+      found.set(Number(card.dataset.n), { card, paths: below.get(place) || [] });
       return;
     }
     const numbers = card.dataset.of.split(" ").flatMap((part) => {
@@ -33,14 +41,20 @@ export function readColours(svg) {
     const states = [...card.dataset.has.matchAll(/(\d+)([a-z])/g)].flatMap(([, count, letter]) =>
       Array(Number(count)).fill(LETTERS[letter.charCodeAt(0) - 97]));
     const stack = { card, states: new Map(numbers.map((number, place) => [number, states[place]])) };
-    for (const number of numbers) members.set(number, { stack });
+    for (const number of numbers) found.set(number, { stack });
   });
+  return found;
+}
+
+function iconOf(state) {
+  if (!icons.has(state)) icons.set(state, document.querySelector(`#i-${ICONS[state]} path`).getAttribute("d"));
+  return icons.get(state);
 }
 
 function paint({ card, paths }, state) {
   if (card.dataset.state === state) return;
   card.dataset.state = state;
-  card.querySelector("use").setAttribute("href", `#i-${ICONS[state]}`);
+  card.querySelector(".icon").setAttribute("d", iconOf(state));
   if (state !== "active") card.querySelector(".done")?.remove();
   const word = card.querySelector(".word");
   const title = card.querySelector("title");
@@ -71,29 +85,36 @@ function pile({ card, states }) {
   title.textContent = `${title.textContent.split(": ")[0]}: ${said}`;
 }
 
-export function startColours(region, changed) {
+function apply(svg, states) {
+  members ??= readMembers(svg);
+  const piles = new Set();
+  let touched = false;
+  for (const [number, state] of states) {
+    const found = members.get(number);
+    if (!found) continue;
+    if (found.stack) {
+      if (found.stack.states.get(number) === state) continue;
+      found.stack.states.set(number, state);
+      piles.add(found.stack);
+      touched = true;
+    } else if (found.card.dataset.state !== state) {
+      paint(found, state);
+      touched = true;
+    }
+  }
+  for (const each of piles) pile(each);
+  return touched;
+}
+
+export function startColours(region, graph, changed) {
   onEvent("states", ({ rev, s }) => {
+    if (told.rev !== rev) told = { rev, states: new Map() };
+    for (const [number, state] of s) told.states.set(number, state);
     if (rev !== Number(region.dataset.rev)) {
       refresh(region, true);
       return;
     }
-    const piles = new Set();
-    let touched = false;
-    for (const [number, state] of s) {
-      const found = members.get(number);
-      if (!found) continue;
-      if (found.stack) {
-        if (found.stack.states.get(number) === state) continue;
-        found.stack.states.set(number, state);
-        piles.add(found.stack);
-        touched = true;
-      } else if (found.card.dataset.state !== state) {
-        paint(found, state);
-        touched = true;
-      }
-    }
-    for (const each of piles) pile(each);
-    if (!touched) return;
+    if (!apply(graph(), s)) return;
     changed();
     // Joins and races are not told by the states of members: those are fetched, but seldom.
     if (region.querySelector(".join, .unneeded") && !again) {

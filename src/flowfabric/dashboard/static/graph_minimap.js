@@ -1,9 +1,10 @@
-// A small map of a large graph: one rectangle for each node, and a frame around what is seen.
+// A small map of a large graph: a rectangle for each node, and a frame around what is seen.
 const NS = "http://www.w3.org/2000/svg";
 const WIDE = 180;
 let map = null;
 let frame = null;
 let cards = [];
+let spots = [];
 
 function make(name, attributes) {
   const made = document.createElementNS(NS, name);
@@ -11,13 +12,20 @@ function make(name, attributes) {
   return made;
 }
 
+// One path for each state, of the rectangles of its nodes: a thousand elements would take long.
 export function paintMinimap() {
   if (!map) return;
-  const rects = map.querySelectorAll("rect[data-at]");
+  const drawn = new Map();
   cards.forEach((card, place) => {
     const state = card.dataset.state || "waiting";
-    if (rects[place].dataset.state !== state) rects[place].dataset.state = state;
+    drawn.set(state, (drawn.get(state) || "") + spots[place]);
   });
+  for (const path of map.querySelectorAll("path")) if (!drawn.has(path.dataset.state)) path.remove();
+  for (const [state, d] of drawn) {
+    const path = map.querySelector(`path[data-state="${state}"]`);
+    if (path) path.setAttribute("d", d);
+    else map.prepend(make("path", { "data-state": state, d }));
+  }
 }
 
 export function drawMinimap(port, svg, size) {
@@ -27,12 +35,10 @@ export function drawMinimap(port, svg, size) {
   const high = Math.min(Math.max((WIDE * size.h) / size.w, 24), 140);
   map = make("svg", { class: "minimap", viewBox: `0 0 ${size.w} ${size.h}`, width: WIDE, height: high, preserveAspectRatio: "none", "aria-hidden": "true" });
   cards = [...svg.querySelectorAll(".node")];
-  for (const [place, card] of cards.entries()) {
-    const [x, y] = card.getAttribute("transform").match(/-?\d+/g);
-    map.append(make("rect", { x, y, width: 212, height: 48, "data-at": place, "data-state": card.dataset.state || "waiting" }));
-  }
+  spots = cards.map((card) => `M${card.getAttribute("transform").slice(10, -1)}h212v48h-212z`);
   frame = make("rect", { class: "frame", "vector-effect": "non-scaling-stroke" });
   map.append(frame);
+  paintMinimap();
   port.append(map);
 }
 

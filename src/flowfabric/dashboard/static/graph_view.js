@@ -7,6 +7,7 @@ let region = null;
 let port = null;
 let svg = null;
 let size = { w: 1, h: 1 };
+let room = null; // of the port, in pixels: asking the port itself makes the browser lay out the graph
 
 export const graph = () => svg;
 export const nodes = () => [...svg.querySelectorAll(".node")];
@@ -18,17 +19,24 @@ export function placeOf(node) {
 
 // A person may move the graph nearly out of sight; what moves by itself leaves little empty.
 export function show(empty = 0.8) {
-  const w = port.clientWidth / view.k;
-  const h = port.clientHeight / view.k;
-  const keep = (at, room, whole) => (room >= whole ? (whole - room) / 2 : Math.min(Math.max(at, -room * empty), whole - room * (1 - empty)));
+  const w = room.w / view.k;
+  const h = room.h / view.k;
+  const keep = (at, seen, whole) => (seen >= whole ? (whole - seen) / 2 : Math.min(Math.max(at, -seen * empty), whole - seen * (1 - empty)));
   view.x = keep(view.x, w, size.w);
   view.y = keep(view.y, h, size.h);
-  svg.setAttribute("viewBox", `${view.x} ${view.y} ${w} ${h}`);
-  svg.setAttribute("data-fitted", ""); // shown from now on: every size before would be laid out, too
   frameMinimap(view, w, h);
+  const box = `${view.x} ${view.y} ${w} ${h}`;
+  if (svg.getAttribute("viewBox") === box && svg.hasAttribute("data-fitted")) return; // it would be laid out again
+  svg.setAttribute("viewBox", box);
+  svg.setAttribute("data-fitted", ""); // shown from now on: every size before would be laid out, too
 }
 
-export function zoom(factor, atX = port.clientWidth / 2, atY = port.clientHeight / 2) {
+export function measured({ width, height }) {
+  room = { w: Math.round(width), h: Math.round(height) };
+  show();
+}
+
+export function zoom(factor, atX = room.w / 2, atY = room.h / 2) {
   const k = Math.min(Math.max(view.k * factor, 0.05), 2.5);
   view.x += atX / view.k - atX / k;
   view.y += atY / view.k - atY / k;
@@ -37,8 +45,8 @@ export function zoom(factor, atX = port.clientWidth / 2, atY = port.clientHeight
 }
 
 export function centre(x, y) {
-  view.x = x - port.clientWidth / view.k / 2;
-  view.y = y - port.clientHeight / view.k / 2;
+  view.x = x - room.w / view.k / 2;
+  view.y = y - room.h / view.k / 2;
   show(0.1);
 }
 
@@ -55,18 +63,36 @@ export function seen(node) {
 }
 
 export function fit(least = LEAST) {
-  const whole = Math.min(port.clientWidth / size.w, port.clientHeight / size.h, 1);
+  const whole = Math.min(room.w / size.w, room.h / size.h, 1);
   view.k = Math.max(whole, least);
   const found = svg.querySelectorAll('.node[data-state="active"], .node[data-state="failed"], .node[data-state="suspended"]');
   const busy = svg.querySelector(".node[aria-current]") || found[Math.floor(found.length / 2)];
   if (view.k > whole && busy) centreOn(busy);
-  else { view.x = 0; view.y = view.k > whole ? size.h / 2 - port.clientHeight / view.k / 2 : 0; show(0.1); }
+  else { view.x = 0; view.y = view.k > whole ? size.h / 2 - room.h / view.k / 2 : 0; show(0.1); }
+}
+
+// What is out of sight is laid out after the first paint, so many nodes at a time.
+const AT_ONCE = 250;
+
+export function postpone() {
+  const [w, h] = [room.w / view.k, room.h / view.k];
+  const far = nodes().filter((each) => {
+    const at = placeOf(each);
+    return at.x < view.x - w / 2 || at.x > view.x + w * 1.5 || at.y < view.y - h / 2 || at.y > view.y + h * 1.5;
+  });
+  for (const each of far) each.classList.add("later");
+  const reveal = () => {
+    for (const each of far.splice(0, AT_ONCE)) each.classList.remove("later");
+    if (far.length) setTimeout(reveal);
+  };
+  requestAnimationFrame(() => setTimeout(reveal));
 }
 
 export function adopt(within) {
   region = within;
   port = region.querySelector(".viewport");
   svg = port.querySelector("svg.graph");
+  room ??= { w: port.clientWidth, h: port.clientHeight }; // before anything changes
   const [, , w, h] = svg.getAttribute("viewBox").split(" ").map(Number);
   size = { w, h };
   port.classList.add("moves");

@@ -39,10 +39,10 @@ function show() {
     if (!all || !picked.length) matching = false;
     all?.setAttribute("aria-pressed", String(matching));
     bar.querySelector(".count").textContent = matching ? all.dataset.pickMatching : `${picked.length} selected`;
-    for (const link of bar.querySelectorAll("a[data-href]")) {
-      if (matching) { link.href = link.dataset.all; continue; }
-      const url = new URL(link.dataset.href, location.href);
-      for (const row of picked) url.searchParams.append("id", row.dataset.id);
+    for (const link of bar.querySelectorAll("a[data-do]")) {
+      const url = new URL(matching ? bar.dataset.matching : bar.dataset.picked, location.href);
+      if (!matching) for (const row of picked) url.searchParams.append("id", row.dataset.id);
+      url.searchParams.set("do", link.dataset.do);
       link.href = url;
     }
   }

@@ -33,18 +33,16 @@ export function lasting(seconds) {
   return rest && count < 10 && word ? `${count} ${name} ${rest} ${word}` : `${count} ${name}`;
 }
 
-// Made once for each zone: making one takes longer than formatting with it.
-const formats = new Map();
-function format(zone) {
-  if (!formats.has(zone)) formats.set(zone, new Intl.DateTimeFormat("en-CA", {
-    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit",
-    second: "2-digit", hourCycle: "h23", timeZone: zone === "utc" ? "UTC" : undefined, timeZoneName: "short",
-  }));
-  return formats.get(zone);
-}
+// Made once, and only for local time: making it takes as long as laying out a page.
+let local = null;
 
 export function full(millis) {
-  const parts = format(root.dataset.zone).formatToParts(new Date(millis));
+  if (root.dataset.zone === "utc") return `${new Date(millis).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  local ??= new Intl.DateTimeFormat("en-CA", {
+    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit",
+    second: "2-digit", hourCycle: "h23", timeZoneName: "short",
+  });
+  const parts = local.formatToParts(new Date(millis));
   const of = (type) => (parts.find((part) => part.type === type) || {}).value;
   return `${of("year")}-${of("month")}-${of("day")} ${of("hour")}:${of("minute")}:${of("second")} ${of("timeZoneName")}`;
 }
@@ -76,6 +74,6 @@ export function showTimes(within = document) {
 }
 
 export function startTimes() {
-  showTimes();
+  setTimeout(showTimes, 200); // the server has shown them: the page is painted first
   setInterval(() => document.visibilityState === "visible" && showTimes(), 1000);
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
-_UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"))
+_UNITS: Final = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def length(seconds: float | timedelta | None) -> str:
@@ -24,13 +25,12 @@ def length(seconds: float | timedelta | None) -> str:
 
 
 def _two_units(seconds: int) -> str:
-    units = [*_UNITS, (1, "s")]
-    for place, (size, name) in enumerate(units):
+    for place, (size, name) in enumerate(_UNITS):
         if seconds >= size:
             count, rest = divmod(seconds, size)
-            if place + 1 < len(units):
-                smaller, word = units[place + 1]
-                if rest // smaller and count < 10:
+            if rest and count < 10:
+                smaller, word = _UNITS[place + 1]
+                if rest >= smaller:
                     return f"{count} {name} {rest // smaller} {word}"
             return f"{count} {name}"
     return "0 s"
@@ -49,7 +49,7 @@ def _one_unit(seconds: float) -> str:
     for size, name in _UNITS:
         if seconds >= size:
             return f"{int(seconds // size)} {name}"
-    return f"{int(seconds)} s"
+    return "0 s"
 
 
 def iso(at: datetime) -> str:
