@@ -24,11 +24,10 @@ from flowfabric.api import payloads
 from flowfabric.api.leaves import LEAVES, PACKED_LEAVES, Convert, Form
 from flowfabric.api.problems import Problem, error_of, problem_of
 from flowfabric.api.struct_values import (
-    Compiled,
     WireMember,
+    answer_loader,
     dumper,
     encoding_member,
-    itself,
     loader,
 )
 from flowfabric.conditions.condition import Condition
@@ -107,9 +106,15 @@ def _list(member: Form, make: Convert) -> Form:
     wire, dump, load = list[member.wire], member.dump, member.load
     return Form(
         wire,
-        list if dump is None else lambda values: list(map(itself(dump), values)),
-        make if load is None else lambda values: make(map(itself(load), values)),
+        list if dump is None else lambda values: [dump(each) for each in values],
+        make if load is None else _each(load, make),
     )
+
+
+def _each(load: Convert, make: Convert) -> Convert:
+    if make is list:
+        return lambda values: [load(each) for each in values]
+    return lambda values: make([load(each) for each in values])
 
 
 def _fixed_tuple(members: tuple[Form, ...]) -> Form:
@@ -263,13 +268,10 @@ def _struct(kind: type[msgspec.Struct], wanted: Wanted) -> Form:
     mirror = _mirror(kind, fields, wanted)
     answers = wanted.use == "out"
     tag = {_tag_field(kind, wanted): snake(kind.__name__)} if wanted.tagged else {}
-    packed, only_bytes = wanted.packed, wanted.read and wanted.packed
-
-    def load() -> Convert:
-        return loader(kind, fields, packed=packed, answered=answers, only_bytes=only_bytes)
-
-    dump = Compiled(lambda: dumper(fields, tag, packed=packed, answers=answers))
-    return Form(mirror, dump, Compiled(load))
+    dump = dumper(fields, tag, packed=wanted.packed, answers=answers)
+    if wanted.read and wanted.packed:
+        return Form(mirror, dump, answer_loader(kind, fields))
+    return Form(mirror, dump, loader(kind, fields, packed=wanted.packed, answered=answers))
 
 
 def _fields(kind: type[msgspec.Struct], wanted: Wanted) -> list[WireMember]:

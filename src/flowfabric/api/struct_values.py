@@ -1,19 +1,20 @@
 """Values of structs between their type and the wire, quickly: a batch has them by the thousand.
 
-The function for a type is compiled from its fields, as those of dataclasses are: it reads each
-member by its name and makes the value by one call. A loop over the fields takes three times as
-long. It is compiled when it is first called: a process needs few of all forms.
+The members of a value are read by one call, only those whose form differs are changed one by one,
+and what can be made by position is: to pass arguments by name takes three times as long.
 """
 
 from __future__ import annotations
 
-import keyword
+import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from operator import attrgetter
+from typing import Any, cast
 
 import msgspec
-from msgspec import NODEFAULT, UNSET
+from msgspec import UNSET
 
 from flowfabric.api import payloads
 from flowfabric.api.leaves import Convert, Form
@@ -30,16 +31,6 @@ class WireMember(msgspec.Struct, frozen=True):
     encoding: str | None = None
     """For a payload: the field of its encoding, "" if it has none."""
 
-    @property
-    def as_bytes(self) -> str:
-        """The member that has a payload as bytes."""
-        return f"{self.member}_base64"
-
-    def change(self, how: str) -> Convert | None:
-        """What changes a value that is not None."""
-        found = self.form if self.form.present is None else self.form.present
-        return getattr(found, how)
-
 
 def encoding_member(field: WireMember, fields: Sequence[WireMember]) -> str:
     """The member that tells the encoding of a payload."""
@@ -47,194 +38,285 @@ def encoding_member(field: WireMember, fields: Sequence[WireMember]) -> str:
     return "encoding" if alone else f"{field.member}_encoding"
 
 
-class _Function:
-    """The source of a function with the parameter `given`, and the objects that it names."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.objects: dict[str, Any] = {"UNSET": UNSET}
-
-    def name(self, value: object) -> str:
-        """A name for this object."""
-        name = f"object_{len(self.objects)}"
-        self.objects[name] = value
-        return name
-
-    def local(self, source: str) -> str:
-        """A name for what this gives."""
-        name = f"local_{len(self.lines)}"
-        self.lines.append(f"{name} = {source}")
-        return name
-
-    def made(self, answer: str) -> Convert:
-        """The function, which returns this."""
-        source = "\n    ".join(["def function(given):", *self.lines, f"return {answer}"])
-        exec(compile(source, "<wire form>", "exec"), self.objects)  # noqa: S102  of our own names
-        return self.objects["function"]
+def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """The values of these attributes."""
+    if not names:
+        return lambda _: ()
+    if len(names) == 1:
+        read = attrgetter(names[0])
+        return lambda value: (read(value),)
+    return attrgetter(*names)
 
 
-class Compiled:
-    """A function that is compiled when it is first called."""
-
-    __slots__ = ("_function", "_make")
-
-    def __init__(self, make: Callable[[], Convert]) -> None:
-        self._make = make
-        self._function: Convert | None = None
-
-    def __call__(self, value: Any) -> Any:
-        return self.function(value)
-
-    @property
-    def function(self) -> Convert:
-        """The function itself, for a caller with many values."""
-        if self._function is None:
-            self._function = self._make()
-        return self._function
-
-
-def itself(convert: Convert) -> Convert:
-    """The function, without the look whether it is compiled."""
-    return convert.function if isinstance(convert, Compiled) else convert
-
-
-# From a value to the wire.
+def _present(form: Form, how: str) -> Convert | None:
+    """The change of a value that is not None."""
+    return getattr(form if form.present is None else form.present, how)
 
 
 def dumper(
     fields: Sequence[WireMember], tag: Mapping[str, str], *, packed: bool, answers: bool
 ) -> Convert:
-    """From a value to its members.
+    """From a value to its members, as a dict. An answer has all of them, and is only encoded."""
+    if answers and (packed or all(each.encoding is None for each in fields)):
+        return _answer_dumper(fields, tag)
+    template: dict[str, Any] = dict(tag)
+    for each in fields:
+        if each.encoding is None or not packed or answers:
+            template[each.member] = None
+        if each.encoding is not None:
+            template[f"{each.member}_base64"] = None
+            if each.encoding:
+                template[encoding_member(each, fields)] = None
+    plain = [each for each in fields if each.encoding is None]
+    names = [(each.name, each.member) for each in plain]
+    if packed:  # every payload is bytes
+        names += _packed_payloads(fields)
+    members, read = [member for _, member in names], _reader([name for name, _ in names])
+    changes = [
+        (each.member, _present(each.form, "dump"), each.form.present is not None)
+        for each in plain
+        if each.form.dump is not None
+    ]
+    dumps = [
+        _payload_dumper(each, fields, answers=answers)
+        for each in fields
+        if each.encoding is not None and not packed
+    ]
 
-    A request is a dict. An answer has all members and is a struct: made and encoded faster.
+    def dump(value: Any) -> dict[str, Any]:
+        found = template.copy()
+        found.update(zip(members, read(value), strict=True))
+        for member, change, optional in changes:
+            given = found[member]
+            if change is not None and not (optional and given is None):
+                found[member] = change(given)
+        for payload in dumps:
+            payload(value, found)
+        return found
+
+    return dump
+
+
+def _answer_dumper(fields: Sequence[WireMember], tag: Mapping[str, str]) -> Convert:
+    """From a value to a struct of its members, which is made and encoded faster than a dict.
+
+    Payloads are bytes: it is for MessagePack, or there are none.
     """
-    function = _Function()
-    members = {} if answers else {name: repr(each) for name, each in tag.items()}
-    for each in fields:
-        if each.encoding is None:
-            members[each.member] = _dumped(each, function)
-            continue
-        data, encoding = f"given.{each.name}", f"given.{each.encoding}" if each.encoding else "None"
-        if not packed:
-            both = function.local(f"{function.name(payloads.split)}({data}, {encoding})")
-            members[each.member], data = f"{both}[0]", f"{both}[1]"
-        elif answers:
-            members[each.member] = "None"
-        members[each.as_bytes] = data
-        if each.encoding:
-            members[encoding_member(each, fields)] = encoding
-    if answers:
-        shape = function.name(_shape(list(members), tag))
-        return function.made(f"{shape}({', '.join(members.values())})")
-    found = function.local("{" + ", ".join(f"{n!r}: {each}" for n, each in members.items()) + "}")
-    for each in fields:
-        if each.encoding is not None and not packed:  # null would be a payload of its own
-            for member in (each.member, each.as_bytes):
-                function.lines.append(f"if {found}[{member!r}] is None: del {found}[{member!r}]")
-    return function.made(found)
-
-
-def _dumped(field: WireMember, function: _Function) -> str:
-    value, change = f"given.{field.name}", field.change("dump")
-    if field.form.dump is None or change is None:
-        return value
-    if field.form.present is None:
-        return f"{function.name(itself(change))}({value})"
-    return f"None if {value} is None else {function.name(itself(change))}({value})"
-
-
-def _shape(members: Sequence[str], tag: Mapping[str, str]) -> type[msgspec.Struct]:
-    """The struct of these members, given by position."""
-    names = {f"member_{place}": member for place, member in enumerate(members)}
-    return msgspec.defstruct(
+    plain = [each for each in fields if each.encoding is None]
+    sources = {each.member: each.name for each in plain}
+    sources |= {member: name for name, member in _packed_payloads(fields)}
+    absent = [each.member for each in fields if each.encoding is not None]  # payloads as JSON
+    read = _reader(list(sources.values()))
+    names = {f"member_{place}": member for place, member in enumerate([*sources, *absent])}
+    shape: Convert = msgspec.defstruct(
         "Members",
-        [(each, Any) for each in names],
+        [(each, Any, None) for each in names],
         rename=names,
         tag_field=next(iter(tag), None),
         tag=next(iter(tag.values()), None),
         gc=False,
     )
+    changes = [
+        (place, change, each.form.present is not None)
+        for place, each in enumerate(plain)
+        if each.form.dump is not None and (change := _present(each.form, "dump")) is not None
+    ]
+    if not changes:
+        return lambda value: shape(*read(value))
+
+    def dump(value: Any) -> Any:
+        found = [*read(value)]
+        for place, change, optional in changes:
+            given = found[place]
+            if not (optional and given is None):
+                found[place] = change(given)
+        return shape(*found)
+
+    return dump
 
 
-# From the wire to a value.
+def _packed_payloads(fields: Sequence[WireMember]) -> list[tuple[str, str]]:
+    """The fields of payloads and encodings, each with its member in MessagePack."""
+    found: list[tuple[str, str]] = []
+    for each in fields:
+        if each.encoding is not None:
+            found.append((each.name, f"{each.member}_base64"))
+            if each.encoding:
+                found.append((each.encoding, encoding_member(each, fields)))
+    return found
 
 
-def _attribute(member: str) -> str:
-    """The source that reads a member of the wire, which may be a word of Python such as `from`."""
-    return f"getattr(given, {member!r})" if keyword.iskeyword(member) else f"given.{member}"
+def _payload_dumper(
+    field: WireMember, fields: Sequence[WireMember], *, answers: bool
+) -> Callable[[Any, dict[str, Any]], None]:
+    """Puts a payload among the members of JSON: as it is or as bytes, and how it is encoded."""
+    read = attrgetter(field.name)
+    read_encoding = attrgetter(field.encoding) if field.encoding else None
+    member, as_bytes = field.member, f"{field.member}_base64"
+    encoding = encoding_member(field, fields)
+
+    def dump(value: Any, found: dict[str, Any]) -> None:
+        given = read(value)
+        said = None if read_encoding is None else read_encoding(value)
+        raw, rest = payloads.split(given, said)
+        for name, each in ((member, raw), (as_bytes, rest)):
+            if each is not None or answers:
+                found[name] = each
+            else:  # null would be a payload of its own
+                del found[name]
+        if read_encoding is not None:
+            found[encoding] = said
+
+    return dump
 
 
 def loader(
-    kind: type[msgspec.Struct],
-    fields: Sequence[WireMember],
-    *,
-    packed: bool,
-    answered: bool,
-    only_bytes: bool = False,
+    kind: type[msgspec.Struct], fields: Sequence[WireMember], *, packed: bool, answered: bool
 ) -> Convert:
     """From the members to a value; what is absent has its default.
 
-    With `only_bytes` payloads have no other member. The `ValidationError` of a leaf, which does not
-    know its name, gets the name of its member.
+    The `ValidationError` of a leaf, which does not know its name, gets the name of its member.
     """
-    function = _Function()
-    absent = _Absent(kind, function)
-    arguments: dict[str, str] = {}
-    for each in fields:
-        if each.encoding is None:
-            arguments[each.name] = _loaded(each, absent, function, answered=answered)
-            continue
-        data = function.local(f"given.{each.as_bytes}")
-        encoding = "None"
-        if each.encoding:
-            encoding = function.local(f"given.{encoding_member(each, fields)}")
-        if not only_bytes:
-            raw = function.local(_attribute(each.member))
-            join = function.name(_joiner(each.member, packed=packed, answered=answered))
-            both = function.local(
-                f"({data}, {encoding}) if {raw} is UNSET or {raw} is None"
-                f" else {join}({raw}, {data}, {encoding})"
-            )
-            data, encoding = function.local(f"{both}[0]"), function.local(f"{both}[1]")
-        arguments[each.name] = f"{absent.of(each.name)} if {data} is None else {data}"
-        if each.encoding:
-            default = absent.of(each.encoding)
-            arguments[each.encoding] = f"{default} if {encoding} is None else {encoding}"
-    given = ", ".join(f"{name}={each}" for name, each in arguments.items())
-    return function.made(f"{function.name(kind)}({given})")
+    plain = [each for each in fields if each.encoding is None]
+    if _is_by_position(kind, fields):
+        join = partial(payloads.join, packed=packed, answered=answered)
+        return _positional_loader(kind, fields, join)
+    names, read = [each.name for each in plain], _reader([each.member for each in plain])
+    changes = _changes(plain)
+    required = [each.name for each in plain if each.required]
+    needed = _needed(kind)
+    loads = [
+        _payload_loader(each, fields, needed, packed=packed, answered=answered)
+        for each in fields
+        if each.encoding is not None
+    ]
+
+    def load(given: Any) -> Any:
+        found = {
+            name: each
+            for name, each in zip(names, read(given), strict=True)
+            if each is not None and each is not UNSET
+        }
+        for name, member, change in changes:
+            if name in found:
+                found[name] = _changed(member, change, found[name])
+        for name in required:
+            found.setdefault(name, None)
+        for payload in loads:
+            payload(given, found)
+        return kind(**found)
+
+    return load
 
 
-def _loaded(field: WireMember, absent: _Absent, function: _Function, *, answered: bool) -> str:
-    value, change = _attribute(field.member), field.change("load")
-    default = absent.of(field.name)
-    if field.form.load is None:
-        change = None
-    if change is None and default == "None" and (answered or field.required):
-        return value
-    value = function.local(value)
-    is_absent = f"{value} is None" if answered else f"{value} is None or {value} is UNSET"
-    loaded = value
-    if change is not None:
-        change, checked = function.name(itself(change)), function.name(_changed)
-        loaded = f"{checked}({field.member!r}, {change}, {value})"
-    return f"{default} if {is_absent} else {loaded}"
+def answer_loader(kind: type[msgspec.Struct], fields: Sequence[WireMember]) -> Convert:
+    """As `loader`, for answers of MessagePack, which have all members and payloads as bytes."""
+    plain = [each for each in fields if each.encoding is None]
+    pairs = _members(fields)
+    names, read = [name for name, _ in pairs], _reader([member for _, member in pairs])
+    if _is_by_position(kind, fields):
+        return _positional_loader(kind, fields)
+    changes, needed = _changes(plain), _needed(kind)
+    defaults = {
+        each.name
+        for each in msgspec.structs.fields(kind)
+        if not each.required and each.default is not None
+    }
+    """Fields for which null stands for a default that is not None."""
+    replaced = [name for name in names if name in defaults or needed.get(name) is not None]
+
+    def load(given: Any) -> Any:
+        found = dict(zip(names, read(given), strict=True))
+        for name, member, change in changes:
+            value = found[name]
+            if value is not None:
+                found[name] = _changed(member, change, value)
+        for name in replaced:
+            if found[name] is None:
+                if name in defaults:
+                    del found[name]
+                else:
+                    found[name] = needed[name]
+        return kind(**found)
+
+    return load
 
 
-class _Absent:
-    """What stands for a field that is not given."""
+def _is_by_position(kind: type[msgspec.Struct], fields: Sequence[WireMember]) -> bool:
+    """Does the type take its fields by position, and has the wire all of them?"""
+    parameters = inspect.signature(kind).parameters.values()
+    found = {name for name, _ in _members(fields)}
+    return all(each.kind is not each.KEYWORD_ONLY and each.name in found for each in parameters)
 
-    def __init__(self, kind: type[msgspec.Struct], function: _Function) -> None:
-        self._fields = {each.name: each for each in msgspec.structs.fields(kind)}
-        self._hints, self._function = typing.get_type_hints(kind), function
 
-    def of(self, name: str) -> str:
-        """The source of its default; what has none is None, or empty if it is bytes."""
-        field = self._fields[name]
-        if field.default_factory is not NODEFAULT:
-            return f"{self._function.name(field.default_factory)}()"
-        if field.default is NODEFAULT:
-            return 'b""' if self._hints[name] is bytes else "None"
-        return "None" if field.default is None else self._function.name(field.default)
+def _members(fields: Sequence[WireMember]) -> list[tuple[str, str]]:
+    """The fields, each with the member that has it; payloads are bytes."""
+    plain = [(each.name, each.member) for each in fields if each.encoding is None]
+    return plain + _packed_payloads(fields)
+
+
+def _positional_loader(
+    kind: type[msgspec.Struct],
+    fields: Sequence[WireMember],
+    join: Callable[..., tuple[bytes | None, str | None]] | None = None,
+) -> Convert:
+    """From the members to a value of a type that is made by position.
+
+    `join` makes the bytes of payloads that are given as they are; None: none is.
+    """
+    order = list(kind.__struct_fields__)
+    members, needed = dict(_members(fields)), _needed(kind)
+    given_raw = [each for each in fields if each.encoding is not None and join is not None]
+    read = _reader([*(members[name] for name in order), *(each.member for each in given_raw)])
+    raws = [
+        (order.index(each.name), order.index(each.encoding) if each.encoding else None, each.member)
+        for each in given_raw
+    ]
+    changes = [
+        (order.index(name), member, change)
+        for name, member, change in _changes([each for each in fields if each.encoding is None])
+    ]
+    defaults = [
+        (place, needed[each.name] if each.required else _default(each))
+        for place, each in enumerate(msgspec.structs.fields(kind))
+    ]
+    replaced = [each for each in defaults if each[1] is not None or join is not None]
+    count, make = len(order), cast("Convert", kind)
+
+    def load(given: Any) -> Any:
+        found = [*read(given)]
+        for at, (place, of_encoding, member) in enumerate(raws, count):
+            raw = found[at]
+            if join is not None and raw is not None and raw is not UNSET:
+                encoding = None if of_encoding is None else found[of_encoding]
+                found[place], encoding = join(member, raw, found[place], encoding)
+                if of_encoding is not None:
+                    found[of_encoding] = encoding
+        for place, member, change in changes:
+            value = found[place]
+            if value is not None and value is not UNSET:
+                found[place] = _changed(member, change, value)
+        for place, default in replaced:
+            value = found[place]
+            if value is None or value is UNSET:
+                found[place] = default
+        return make(*found[:count])
+
+    return load
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    factory: Any = field.default_factory
+    return field.default if factory is msgspec.NODEFAULT else factory()
+
+
+def _changes(fields: Sequence[WireMember]) -> list[tuple[str, str, Convert]]:
+    """The fields whose form differs on the wire, with their members."""
+    return [
+        (each.name, each.member, change)
+        for each in fields
+        if each.form.load is not None and (change := _present(each.form, "load")) is not None
+    ]
 
 
 def _changed(member: str, change: Convert, value: Any) -> Any:
@@ -246,8 +328,43 @@ def _changed(member: str, change: Convert, value: Any) -> Any:
         raise
 
 
-def _joiner(member: str, *, packed: bool, answered: bool) -> Any:
-    def join(raw: msgspec.Raw, data: bytes | None, encoding: str | None) -> Any:
-        return payloads.join(member, raw, data, encoding, packed=packed, answered=answered)
+def _needed(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """What stands for a payload or an encoding that is not given, where there is no default."""
+    hints = typing.get_type_hints(kind)
+    return {
+        each.name: b"" if hints[each.name] is bytes else None
+        for each in msgspec.structs.fields(kind)
+        if each.required
+    }
 
-    return join
+
+def _payload_loader(
+    field: WireMember,
+    fields: Sequence[WireMember],
+    needed: Mapping[str, Any],
+    *,
+    packed: bool,
+    answered: bool,
+) -> Callable[[Any, dict[str, Any]], None]:
+    """Puts a payload and its encoding among the fields, as given in either form."""
+    member, as_bytes = field.member, f"{field.member}_base64"
+    encoding_name = encoding_member(field, fields)
+
+    def load(given: Any, found: dict[str, Any]) -> None:
+        raw, data = getattr(given, member, None), getattr(given, as_bytes)
+        encoding = getattr(given, encoding_name) if field.encoding else None
+        if raw is not None and raw is not UNSET:
+            data, encoding = payloads.join(
+                member, raw, data, encoding, packed=packed, answered=answered
+            )
+        if data is not None:
+            found[field.name] = data
+        elif field.name in needed:
+            found[field.name] = needed[field.name]
+        if field.encoding:
+            if encoding is not None:
+                found[field.encoding] = encoding
+            elif field.encoding in needed:
+                found[field.encoding] = needed[field.encoding]
+
+    return load

@@ -101,6 +101,9 @@ def _environment() -> jinja2.Environment:
     shared.update(
         url=_url,
         asset=_asset,
+        ago=_ago,
+        running=_running,
+        x_url=_execution_url,
         has=_has,
         STATES=STATES,
         MODULES=MODULES,
@@ -109,10 +112,7 @@ def _environment() -> jinja2.Environment:
     )
     filters = cast("dict[str, Any]", env.filters)  # pyright: ignore[reportUnknownMemberType]
     filters.update(
-        ago=_ago,
-        running=_running,
-        relative=_relative,
-        x_url=_execution_url,
+        ago=_relative,
         iso=durations.iso,
         absolute=durations.absolute,
         lasting=durations.length,
@@ -129,9 +129,8 @@ def _environment() -> jinja2.Environment:
     for name in ("ui", "payload", "chart"):
         parts = env.get_template(f"_parts/{name}.html").module
         shared.update({part: found for part, found in vars(parts).items() if part[0] != "_"})
-    # A filter takes a third of the time that Jinja needs to call a global.
     for name in _PURE:
-        filters[name] = lru_cache(maxsize=_MOST_KEPT)(shared.pop(name))
+        shared[name] = lru_cache(maxsize=_MOST_KEPT)(shared[name])
     return env
 
 

@@ -40,15 +40,6 @@ def _quoted(path: str) -> str:
     return path if _PLAIN.fullmatch(path) else quote(path, safe="/.:-_~")
 
 
-def _parameters(pairs: Sequence[tuple[str, str]], more: Mapping[str, object]) -> str:
-    """The parameters of an address, from its `?` on; those without a value are left out."""
-    given = list(pairs)
-    for name, value in more.items():
-        values: list[object] = value if isinstance(value, list) else [value]  # pyright: ignore
-        given += [(name, str(each)) for each in values if each is not None and each != ""]
-    return f"?{urlencode(given)}" if given else ""
-
-
 class SentForm:
     """The fields of a form that was sent."""
 
@@ -136,8 +127,6 @@ class Visit:
         if any("\x00" in name or "\x00" in value for name, value in pairs):
             raise PageProblem(400, "The address contains a NUL character.")
         self._query = pairs
-        chosen = self.query("ns")
-        self._chosen_namespace = _parameters([("ns", chosen)], {}) if chosen else ""
         self.namespace = self._namespace()
 
     @property
@@ -181,16 +170,24 @@ class Visit:
 
     def url(self, path: str, **query: object) -> str:
         """An address of the dashboard; the namespace that was chosen stays chosen."""
-        if not query:
-            return f"{self.base}{_quoted(path)}{self._chosen_namespace}"
+        pairs: list[tuple[str, str]] = []
         chosen = self.query("ns")
-        pairs = [("ns", chosen)] if chosen and "ns" not in query else []
-        return f"{self.base}{_quoted(path)}{_parameters(pairs, query)}"
+        if chosen and "ns" not in query:
+            pairs.append(("ns", chosen))
+        for name, value in query.items():
+            values: list[object] = value if isinstance(value, list) else [value]  # pyright: ignore
+            pairs += [(name, str(each)) for each in values if each is not None and each != ""]
+        text = f"?{urlencode(pairs)}" if pairs else ""
+        return f"{self.base}{_quoted(path)}{text}"
 
     def again(self, **changes: object) -> str:
         """This page with some of its parameters changed; None leaves one out."""
         pairs = [(k, v) for k, v in self._query if k not in changes and k != "_region" and v]
-        return f"{self.base}{_quoted(self.path)}{_parameters(pairs, changes)}"
+        for name, value in changes.items():
+            values: list[object] = value if isinstance(value, list) else [value]  # pyright: ignore
+            pairs += [(name, str(each)) for each in values if each is not None and each != ""]
+        text = f"?{urlencode(pairs)}" if pairs else ""
+        return f"{self.base}{_quoted(self.path)}{text}"
 
     # What may be seen and done.
 

@@ -11,7 +11,6 @@ import msgspec
 
 from flowfabric.api.forms import Wanted, form
 from flowfabric.api.leaves import Form
-from flowfabric.api.struct_values import itself
 from flowfabric.states.access import Scope
 
 RouteHandler: TypeAlias = Callable[..., Awaitable[Any]]
@@ -55,16 +54,13 @@ class BodyReader(msgspec.Struct, frozen=True):
 
 def _body_reader(found: Form | None, decoder: Callable[[Any], Any]) -> BodyReader:
     assert found is not None
-    load = found.loaded if found.load is None else itself(found.load)
-    return BodyReader(decoder(found.wire).decode, load)
+    return BodyReader(decoder(found.wire).decode, found.load or found.loaded)
 
 
 def _answer_writer(found: Form, *, packed: bool) -> Callable[[Any], bytes]:
     encode: Callable[[Any], bytes] = msgspec.msgpack.encode if packed else msgspec.json.encode
-    if found.dump is None:
-        return encode
-    dump = itself(found.dump)
-    return lambda value: encode(dump(value))
+    dump = found.dump
+    return encode if dump is None else lambda value: encode(dump(value))
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode
 
@@ -22,7 +23,7 @@ from flowfabric.dashboard.pages.queries import saved_chips
 from flowfabric.dashboard.problems import PageProblem
 from flowfabric.dashboard.table import screen
 from flowfabric.dashboard.view.durations import between
-from flowfabric.dashboard.view.sentences import ENDED_STATES, OPEN_STATES, own_tags
+from flowfabric.dashboard.view.sentences import ENDED_STATES, OPEN_STATES
 from flowfabric.dashboard.view.tables import csv_pieces, json_pieces
 from flowfabric.dashboard.visit import Visit
 from flowfabric.engine.executions.count_by_state import in_all_lanes
@@ -36,20 +37,13 @@ _COUNTED: Final = 1_000
 
 
 class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution of the list, with what its row needs beside the columns."""
+    """An execution of the list."""
 
     found: FoundExecution
-    uuid: str
-    path_id: str
-    """The id as it stands in addresses."""
-    href: str
-    lane_href: str
-    is_open: bool
     waited: float | None
     """Seconds before it began; None while it waits."""
     ran: float | None
     """Seconds from its first start to its end; None while it runs or waits."""
-    tags: Mapping[str, str]
 
 
 class Tab(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,27 +55,13 @@ class Tab(msgspec.Struct, frozen=True, kw_only=True):
     count: str = ""
 
 
-def _rows(visit: Visit, found: Sequence[FoundExecution]) -> list[ListedExecution]:
-    """The executions, each with its addresses and with how long it waited and ran."""
-    hrefs = {lane: visit.again(lane=lane, cursor=None) for lane in {x.lane_id for x in found}}
-    rows: list[ListedExecution] = []
-    for x in found:
-        uuid = str(x.execution_id.uuid)
-        path_id = f"{x.execution_id.partition_key}.{uuid}"
-        rows.append(
-            ListedExecution(
-                found=x,
-                uuid=uuid,
-                path_id=path_id,
-                href=visit.url(f"/executions/{path_id}"),
-                lane_href=hrefs[x.lane_id],
-                is_open=not x.public_state.is_terminal,
-                waited=between(x.created_at, x.started_at),
-                ran=between(x.started_at, x.terminal_at),
-                tags=own_tags(x.tags) if x.tags else {},
-            )
-        )
-    return rows
+def row_of(found: FoundExecution) -> ListedExecution:
+    """The execution with how long it waited and ran."""
+    return ListedExecution(
+        found=found,
+        waited=between(found.created_at, found.started_at),
+        ran=between(found.started_at, found.terminal_at),
+    )
 
 
 async def executions(visit: Visit) -> Answer:
@@ -97,7 +77,7 @@ async def executions(visit: Visit) -> Answer:
     except EngineError as error:
         raise PageProblem(422, str(error), kind=error.code) from None
     values = {
-        "rows": _rows(visit, page.executions),
+        "rows": [row_of(each) for each in page.executions],
         "next": None if page.next_cursor is None else _older(visit, wanted, page.next_cursor),
         "first": visit.again(cursor=None) if cursor else None,
         "tabs": await _tabs(visit, wanted),
@@ -106,6 +86,7 @@ async def executions(visit: Visit) -> Answer:
         "drops": await _drops(visit, wanted) if not page.executions and not cursor else [],
         "queries": [(label, visit.url("/executions", **query)) for label, query in QUERIES],
         "saved": [] if visit.region else await saved_chips(visit),
+        "lane_url": functools.cache(functools.partial(_lane_url, visit)),
         "sinces": SINCES,
         "cols": columns_of(visit),
         "limit": str(limit),
@@ -117,6 +98,10 @@ async def executions(visit: Visit) -> Answer:
     return PageAnswer(
         template="executions.html", title="Executions", section="executions", values=values
     )
+
+
+def _lane_url(visit: Visit, lane: str) -> str:
+    return visit.again(lane=lane, cursor=None)
 
 
 def _older(visit: Visit, wanted: ExecutionFilter, cursor: str) -> str:
