@@ -122,6 +122,12 @@ def through(servers: Servers, patch: pytest.MonkeyPatch) -> Generator[None]:
 
 
 BOTH: dict[str, frozenset[str]] = {
+    "tests.test_tracing": frozenset(
+        {
+            "test_submit_claim_steps_and_children_are_one_trace",
+            "test_the_members_of_a_flow_belong_to_the_span_of_its_start",
+        }
+    ),
     "tests.client.test_client": frozenset(
         {
             "test_what_is_submitted_is_run_by_a_worker_and_its_result_comes_back",

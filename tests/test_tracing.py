@@ -31,6 +31,11 @@ async def spans(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[InMemorySpanE
     provider.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def _both_ways(way: str) -> None:
+    """Clients and workers are connected as the test says."""
+
+
 def named(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in spans.get_finished_spans()}
 

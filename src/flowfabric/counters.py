@@ -115,6 +115,18 @@ class Distribution:
             return {key: (list(each.within), each.sum) for key, each in self._observed.items()}
 
 
+class ObservationCount(EventCount):
+    """How many observations a distribution has, for each combination of its labels."""
+
+    def __init__(self, name: str, meaning: str, distribution: Distribution) -> None:
+        super().__init__(name, meaning, distribution.labels)
+        self._distribution = distribution
+
+    def snapshot(self) -> dict[Labels, int]:
+        observed = self._distribution.snapshot()
+        return {labels: sum(within) for labels, (within, _) in observed.items()}
+
+
 class Level:
     """A number that goes up and down, for each combination of labels."""
 
@@ -143,25 +155,23 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 # Requests of the server.
 
-HTTP_REQUESTS: Final = EventCount(
-    "ff_http_requests_total",
-    "Requests that were answered; path is the template of the route, or unknown.",
-    ("method", "path", "status"),
-)
 HTTP_REQUEST_SECONDS: Final = Distribution(
     "ff_http_request_duration_seconds",
     "How long requests took.",
     _SECONDS,
     ("method", "path", "status"),
 )
+HTTP_REQUESTS: Final = ObservationCount(
+    "ff_http_requests_total",
+    "Requests that were answered; path is the template of the route, or unknown.",
+    HTTP_REQUEST_SECONDS,
+)
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 
 def count_request(method: str, path: str | None, status: int, seconds: float) -> None:
     """A request was answered; `path` is the template of its route, None if it has none."""
-    labels = _request_labels(method, path, status)
-    HTTP_REQUESTS.add(*labels)
-    HTTP_REQUEST_SECONDS.observe(seconds, *labels)
+    HTTP_REQUEST_SECONDS.observe(seconds, *_request_labels(method, path, status))
 
 
 @lru_cache(maxsize=4096)  # there are as many as routes, methods and statuses

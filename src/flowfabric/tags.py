@@ -19,18 +19,26 @@ def check_tags(tags: object) -> None:
     """Raise `ValidationError(invalid_input)` unless the tags can be stored together."""
     if not isinstance(tags, Mapping):
         raise invalid_input("tags", tags, "must map keys to texts")
-    size = 0
-    for key, value in cast("Mapping[str, str]", tags).items():
+    given = cast("Mapping[str, str]", tags)
+    for key, value in given.items():
         check_tag_key(key)
         check_tag_value(value, key=key)
-        size += len(key) + len(value.encode())
-    count = len(cast("Mapping[str, str]", tags))
+    count, size = len(given), _bytes_of(given)
     if count > MAX_TAGS:
         raise invalid_input("tags", None, f"are {count}, and must be at most {MAX_TAGS}")
     if size > MAX_TAGS_BYTES:
         raise invalid_input(
             "tags", None, f"have {size} bytes, and must have at most {MAX_TAGS_BYTES}"
         )
+
+
+def have_room(tags: Mapping[str, str]) -> bool:
+    """Are they few and short enough to be stored together?"""
+    return len(tags) <= MAX_TAGS and _bytes_of(tags) <= MAX_TAGS_BYTES
+
+
+def _bytes_of(tags: Mapping[str, str]) -> int:
+    return sum(len(key) + len(value.encode()) for key, value in tags.items())
 
 
 def too_many_tags(key: str) -> ValidationError:

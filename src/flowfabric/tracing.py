@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from flowfabric.tags import MAX_TAGS
+from flowfabric.tags import have_room
 from flowfabric.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ TRACEPARENT: Final = "ff.traceparent"
 """The tag of an execution that has the W3C trace context of its submit."""
 
 _FORM: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_LENGTH: Final = 55
+"""The characters of a context of version 00."""
 _NOTHING: Final = contextlib.nullcontext()
 
 
@@ -55,12 +57,21 @@ def is_traceparent(text: str) -> bool:
     return int(found[1], 16) != 0 and int(found[2], 16) != 0
 
 
-def with_traceparent(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """The tags, with the context of the span that is current; a context that is given stays.
+def with_context(tags: Mapping[str, str], traceparent: str) -> Mapping[str, str]:
+    """The tags, with this context; a context that is given stays.
 
-    Tags without room for one more stay as they are: a submit is not refused for its trace.
+    They stay as they are without room for one more, and beside a context that cannot be read: a
+    submit is not refused for its trace. Of a later version, what W3C says of this one is kept.
     """
-    if tracer() is None or TRACEPARENT in tags or len(tags) >= MAX_TAGS:
+    if TRACEPARENT in tags or not is_traceparent(traceparent):
+        return tags
+    found = {**tags, TRACEPARENT: traceparent[:_LENGTH]}
+    return found if have_room(found) else tags
+
+
+def with_traceparent(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """As `with_context`, of the span that is current."""
+    if tracer() is None or TRACEPARENT in tags:
         return tags
     from opentelemetry.trace import get_current_span
 
@@ -68,7 +79,7 @@ def with_traceparent(tags: Mapping[str, str]) -> Mapping[str, str]:
     if not context.is_valid:
         return tags
     flags = int(context.trace_flags)
-    return {**tags, TRACEPARENT: f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"}
+    return with_context(tags, f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}")
 
 
 def submit_span(kind: str) -> SpanContextManager:

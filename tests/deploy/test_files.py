@@ -7,12 +7,16 @@ import json
 import re
 import shlex
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from flowfabric.server.routes import ROUTES
+from flowfabric.server.settings import Settings
+from flowfabric.states import Scope
 from tests.deploy.commands import DEPLOY, ROOT, check_command, option
 
 STEPS = [
@@ -27,19 +31,37 @@ MANIFESTS: list[dict[str, Any]] = [
     for path in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
     for document in yaml.safe_load_all(path.read_text())
 ]
-PROBES = {"/livez", "/readyz", "/healthz", "/metrics"}
+PROBES = {route.path for route in ROUTES if route.scope is Scope.PUBLIC} - {"/docs"}
+"""What a probe may ask for without a token."""
 VARIABLES = {
-    "FF_API_TOKEN",
-    "FF_DATABASE_URL",
-    "FF_DRAIN_DELAY",
-    "FF_LISTEN",
-    "FF_LOG_FORMAT",
-    "FF_SHUTDOWN_GRACE",
+    name
+    for path in (ROOT / "src/flowfabric").rglob("*.py")
+    for name in re.findall(r'"(FF_[A-Z_]+)"', path.read_text())
 }
+"""The variables of the environment that the code reads."""
+PLACES = [ROOT / "docs/operations.md", *(each for each in DEPLOY.rglob("*") if each.is_file())]
 
 
 def seconds(text: str) -> float:
     return float(text.removesuffix("s"))
+
+
+def stop_of_the_server(given: Mapping[str, str]) -> float:
+    """The seconds that a server with these variables takes at most after SIGTERM."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in given.items():
+            patch.setenv(name, value)
+        settings = Settings(listen="127.0.0.1:0")
+    return settings.drain_delay + settings.shutdown_grace
+
+
+@pytest.mark.parametrize("path", PLACES, ids=lambda path: path.name)
+def test_a_variable_that_is_named_is_one_that_is_read(path: Path) -> None:
+    assert set(re.findall(r"\bFF_[A-Z_]+\b", path.read_text())) <= VARIABLES
+
+
+def test_a_probe_needs_no_token() -> None:
+    assert {"/livez", "/readyz", "/healthz", "/metrics"} <= PROBES
 
 
 # The image.
@@ -96,6 +118,13 @@ def test_compose_waits_longer_than_the_worker_drains() -> None:
     worker = COMPOSE["worker"]
 
     assert seconds(worker["stop_grace_period"]) > float(option(worker["command"], "--drain"))
+
+
+def test_compose_waits_longer_than_the_server_takes_to_stop() -> None:
+    server = COMPOSE["server"]
+    given = {name: server["environment"].get(name, "") for name in ("FF_SHUTDOWN_GRACE",)}
+
+    assert seconds(server["stop_grace_period"]) > stop_of_the_server(given)
 
 
 def test_the_server_is_reached_from_this_machine_alone_and_its_probe_is_a_route() -> None:
@@ -180,8 +209,7 @@ def test_pods_are_killed_only_after_they_had_time_to_drain() -> None:
         if container["name"] == "worker":
             assert grace > float(option(container["command"], "--drain"))
         if container["name"] == "server":
-            delay, finish = variables["FF_DRAIN_DELAY"], variables["FF_SHUTDOWN_GRACE"]
-            assert grace > float(delay) + float(finish)
+            assert grace > stop_of_the_server(variables)
 
 
 # systemd.
@@ -203,6 +231,8 @@ def test_a_unit_starts_a_command_and_gives_it_time_to_stop(path: Path) -> None:
     assert (path.parent / Path(service["EnvironmentFile"]).name).is_file()
     if "--drain" in command:
         assert seconds(service["TimeoutStopSec"]) > float(option(command, "--drain"))
+    else:
+        assert seconds(service["TimeoutStopSec"]) > stop_of_the_server({})
 
 
 def test_no_file_has_a_secret_that_somebody_may_keep() -> None:

@@ -97,6 +97,19 @@ def test_the_worker_has_less_than_sixty_lines() -> None:
     assert all(len(each.text.splitlines()) < 60 for each in workers)
 
 
+def test_every_variable_of_the_server_is_in_the_table_of_settings() -> None:
+    modules = ("server/settings.py", "server/serve.py", "server/limits.py", "cli/server.py")
+    read = {
+        name
+        for module in modules
+        for name in re.findall(r'"(FF_[A-Z_]+)"', (ROOT / "src/flowfabric" / module).read_text())
+    }
+    told = set(re.findall(r"^\| `(FF_[A-Z_]+)` \|", text_of(PAGE), re.MULTILINE))
+    assert {"FF_LISTEN", "FF_LIMITS", "FF_MIGRATE_ON_BOOT"} <= read
+    # The supervisor gives the socket. What every command has is on the page of the commands.
+    assert read - {"FF_LISTEN_FD", "FF_DATABASE_URL", "FF_DATABASE_POOLER"} <= told
+
+
 def test_the_document_that_is_committed_is_that_of_the_table() -> None:
     committed = (ROOT / "docs/reference/openapi.json").read_bytes()
     assert committed == document_text(), "run: python -m flowfabric.server.openapi"

@@ -6,9 +6,7 @@ import struct
 from collections.abc import Iterable
 from uuid import UUID
 
-# The driver's own class of UUIDs: it is made from bytes, and sent, without a line of Python.
-from asyncpg.pgproto.pgproto import UUID as DriverUUID  # noqa: N811
-
+from flowfabric.db.driver_uuid import DriverUUID
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
 

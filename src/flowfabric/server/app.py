@@ -6,6 +6,7 @@ import itertools
 import logging
 import re
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
 from typing import Final, Protocol, TypeAlias
@@ -18,11 +19,11 @@ from flowfabric.api.problems import MEDIA_TYPE
 from flowfabric.counters import count_request
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
-from flowfabric.server.access.origins import check_host, check_origin
+from flowfabric.server.access.origins import SAFE, check_host, check_origin
 from flowfabric.server.access.principal import LOCAL, Principal
 from flowfabric.server.asgi import AsgiScope, Disconnected, Receive, Send, Sender, send_answer
 from flowfabric.server.cors import cors_headers, is_preflight
-from flowfabric.server.endpoint import Endpoint, clock, problem_answer
+from flowfabric.server.endpoint import Endpoint, problem_answer
 from flowfabric.server.limits import MAX_HEADERS, MAX_URL
 from flowfabric.server.problems import RequestProblem
 from flowfabric.server.routes import ROUTES
@@ -97,7 +98,7 @@ class Application:
             return
         state = RequestState(self.services, dict(scope["headers"]))
         scope["ff"] = state
-        began, sender = clock(), Sender(scope, send)
+        began, sender = time.monotonic(), Sender(scope, send)
         try:
             await self._guarded(state, scope, receive, sender)
         except Disconnected:
@@ -109,7 +110,7 @@ class Application:
             error = RequestProblem("internal", f"see the log of the server: {state.request_id}")
             await _send_problem(state, error, sender)
         finally:
-            seconds = clock() - began
+            seconds = time.monotonic() - began
             count_request(scope["method"], state.template, sender.status, seconds)
             if log.isEnabledFor(logging.DEBUG):
                 log.debug(
@@ -131,18 +132,19 @@ class Application:
         if sum(map(len, chain.from_iterable(scope["headers"]))) > MAX_HEADERS:
             raise RequestProblem("headers_too_large", f"headers may have {MAX_HEADERS} bytes")
         check_host(headers, settings)
-        if is_preflight(scope["method"], headers, settings):
+        method, path = scope["method"], scope["path"]
+        if method == "OPTIONS" and is_preflight(headers, settings):
             await send_answer(send, 204, b"", state.headers({}))
             return
-        check_origin(scope["method"], headers, settings)
-        path = scope["path"]
+        if method not in SAFE:
+            check_origin(headers, settings)
         for prefix, below, mounted in self._below:
             if path == prefix or path.startswith(below):
                 state.template = prefix
                 scope["root_path"] = scope.get("root_path", "") + prefix
                 await mounted(scope, receive, send)
                 return
-            if path == "/" and scope["method"] == "GET":
+            if path == "/" and method == "GET":
                 target = {"location": f"{scope.get('root_path', '')}{prefix}/"}
                 await send_answer(send, 303, b"", state.headers(target))
                 return

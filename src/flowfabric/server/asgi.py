@@ -94,21 +94,23 @@ async def send_answer(
     send: Send,
     status: int,
     body: bytes,
-    headers: Mapping[str, str],
+    headers: dict[str, str],
     *,
     accepts: bytes = b"",
 ) -> None:
-    """Send the whole answer, compressed if it is large and the client can read that."""
-    found = dict(headers)
+    """Send the whole answer, compressed if it is large and the client can read that.
+
+    Headers that follow from the body are put into `headers`.
+    """
     if len(body) >= _COMPRESSED_FROM and b"gzip" in accepts:
         body = gzip.compress(body, _LEVEL)
-        found["content-encoding"] = "gzip"
-        found["vary"] = ", ".join(filter(None, (found.get("vary"), "accept-encoding")))
+        headers["content-encoding"] = "gzip"
+        headers["vary"] = ", ".join(filter(None, (headers.get("vary"), "accept-encoding")))
     if status != 204 and status != 304:
-        found["content-length"] = str(len(body))
-    if isinstance(send, Sender) and send.at_once(status, found, body):
+        headers["content-length"] = str(len(body))
+    if isinstance(send, Sender) and send.at_once(status, headers, body):
         return
-    await send_head(send, status, found)
+    await send_head(send, status, headers)
     await send({"type": "http.response.body", "body": body})
 
 

@@ -29,7 +29,7 @@ def cors_headers(headers: Mapping[bytes, bytes], settings: Settings) -> dict[str
     }
 
 
-def is_preflight(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> bool:
-    """Does a browser ask what a page of a listed origin may send?"""
-    asks = method == "OPTIONS" and b"access-control-request-method" in headers
+def is_preflight(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
+    """Does a browser ask by OPTIONS what a page of a listed origin may send?"""
+    asks = b"access-control-request-method" in headers
     return asks and headers.get(b"origin", b"").decode("latin-1") in settings.cors_origins

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, get_args, get_origin
 from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from flowfabric.api.leaves import Form
 from flowfabric.api.problems import problem_of, status_of
 from flowfabric.audit import acting_for
 from flowfabric.errors import FlowFabricError, OperationTimeout
@@ -48,8 +46,8 @@ _UNKNOWN_OUTCOME: Final = (
 )
 _IN_HEADERS: Final = "!#$&'()*+,/:;=?@[]^`{|} \"<>\\"
 """What a header has as it is, beside letters and digits; the rest is percent-encoded."""
-_WITHOUT: Final = contextlib.nullcontext()
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 READ_WITHIN: Final = 5.0
 """Seconds that a read may take."""
 
@@ -62,13 +60,12 @@ class Endpoint:
         self.allowed = ", ".join(sorted({*routes, "OPTIONS", *(["HEAD"] * ("GET" in routes))}))
         self.path = next(iter(routes.values())).path
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> Awaitable[None]:
         state = scope["ff"]
         state.template = self.path
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         if method == "OPTIONS":
-            await send_answer(send, 204, b"", state.headers({"allow": self.allowed}))
-            return
+            return send_answer(send, 204, b"", state.headers({"allow": self.allowed}))
         found = self._routes.get(method)
         if found is None:
             headers = {"allow": self.allowed}
@@ -77,7 +74,7 @@ class Endpoint:
         principal = state.principal
         if found.scope not in principal.scopes:
             principal.require(found.scope)
-        await _answer(found, state, scope, receive, send)
+        return _answer(found, state, scope, receive, send)
 
 
 async def _answer(route: Route, state: Any, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -102,35 +99,50 @@ async def _answer(route: Route, state: Any, scope: AsgiScope, receive: Receive, 
             raise invalid(arguments_given[0][0], "is no parameter of this route")
     if route.ignores_if_match and b"if-match" in headers:
         raise invalid("If-Match", "is not compared by this route")
-    meter, who = services.meter, principal.who
-    waits = route.waits or route.streams
-    with meter.request(who, waits=waits) if route.limited else _WITHOUT:
+    meter, waits = services.meter, route.may_wait
+    use = meter.begin(principal.who, waits=waits) if route.limited else None
+    try:
         if route.body is not None:
             arguments.append(await _body(route, receive, headers))
         if route.streams:
-            if scope["method"] == "HEAD":  # nothing would end what has no body
-                await send_answer(send, 200, b"", state.headers(sse.HEADERS))
-                return
-            with meter.stream(who):  # before the handler subscribes to anything
-                events = await route.handler(call, *arguments)
-                await send_head(send, 200, state.headers(sse.HEADERS))
-                await sse.send_events(events, receive, send, services.draining)
-                await send({"type": "http.response.body", "body": b""})
+            await _stream(route, call, arguments, state, scope, receive, send)
             return
-        acting = (
-            acting_for(call.actor, call.request_id, reason=_reason(arguments))
-            if route.audited
-            else _WITHOUT
-        )
-        with acting:
-            handling = route.handler(call, *arguments)
-            if route.waits:
-                value = await _unless_gone(handling, receive)
-            elif route.reads:
-                value = await _in_time(route.name, handling)
-            else:
-                value = await _written(handling)
+        if route.audited:
+            with acting_for(call.actor, call.request_id, reason=_reason(arguments)):
+                value = await _handled(route, route.handler(call, *arguments), receive)
+        else:
+            value = await _handled(route, route.handler(call, *arguments), receive)
+    finally:
+        if use is not None:
+            meter.end(use, waits=waits)
     await _send(route, call, value, state, send)
+
+
+async def _stream(
+    route: Route,
+    call: ApiCall,
+    arguments: Sequence[Any],
+    state: Any,
+    scope: AsgiScope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Send the events of the handler until they end, the client leaves or the server stops."""
+    if scope["method"] == "HEAD":  # nothing would end what has no body
+        await send_answer(send, 200, b"", state.headers(sse.HEADERS))
+        return
+    with call.services.meter.stream(call.principal.who):  # before the handler subscribes
+        events = await route.handler(call, *arguments)
+        await send_head(send, 200, state.headers(sse.HEADERS))
+        await sse.send_events(events, receive, send, call.services.draining)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _handled(route: Route, handling: Any, receive: Receive) -> Any:
+    """Waits for the handler: no longer than a read may take, or than its client does."""
+    if route.waits:
+        return _unless_gone(handling, receive)
+    return _in_time(route.name, handling) if route.reads else _written(handling)
 
 
 def _reason(arguments: Sequence[Any]) -> str | None:
@@ -177,22 +189,24 @@ async def _unless_gone(handling: Any, receive: Receive) -> Any:
 
 
 async def _send(route: Route, call: ApiCall, value: Any, state: Any, send: Send) -> None:
-    reply = value if isinstance(value, Reply) else Reply(value=value)
-    status = reply.status or route.first_status
-    headers = state.headers(reply.headers)
+    status, more, version = route.first_status, _NO_HEADERS, None
+    if isinstance(value, Reply):
+        status, more, version = value.status or status, value.headers, value.version
+        value = value.value
+    headers = state.headers(more)
     accepts = call.headers.get(b"accept-encoding", b"")
-    if isinstance(reply.value, RawBytes):
-        headers |= _described(reply.value)
-        await send_answer(send, status, reply.value.data, headers, accepts=accepts)
+    if isinstance(value, RawBytes):
+        headers |= _described(value)
+        await send_answer(send, status, value.data, headers, accepts=accepts)
         return
-    form = route.answer_forms[status, call.packed]
-    if form is None:
+    write = route.answer_writer(status, packed=call.packed)
+    if write is None:
         await send_answer(send, status, b"", headers)
         return
     headers["content-type"] = MSGPACK if call.packed else JSON
-    body = _encoded(form, reply.value, packed=call.packed)
-    if reply.version is not None:
-        headers["etag"] = etag_of(reply.version, body)
+    body = write(value)
+    if version is not None:
+        headers["etag"] = etag_of(version, body)
         if is_none_match(call.header("if-none-match"), headers["etag"]):
             await send_answer(send, 304, b"", headers)
             return
@@ -206,11 +220,6 @@ def _described(raw: RawBytes) -> dict[str, str]:
     is_json = raw.encoding in (None, "json") and raw.data != b""  # which is no JSON
     media = JSON if is_json else "application/octet-stream"
     return {"content-type": media, "x-ff-encoding": quote(raw.encoding or "json", _IN_HEADERS)}
-
-
-def _encoded(form: Form, value: Any, *, packed: bool) -> bytes:
-    dumped = form.dumped(value)
-    return msgspec.msgpack.encode(dumped) if packed else msgspec.json.encode(dumped)
 
 
 def _wants_packed(headers: Mapping[bytes, bytes]) -> bool:
@@ -295,8 +304,3 @@ def problem_answer(
     status = status_of(error)
     headers = {"retry-after": "1"} if status in (429, 503) and error.retryable else {}
     return status, problem_of(error, instance=instance), headers
-
-
-def clock() -> float:
-    """Seconds, for durations."""
-    return time.monotonic()

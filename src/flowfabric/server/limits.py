@@ -76,27 +76,6 @@ class TokenUse:
         self._tokens -= 1
 
 
-class CountedRequest:
-    """Counts one request while the block runs."""
-
-    __slots__ = ("_meter", "_use", "_waits")
-
-    def __init__(self, meter: Meter, use: TokenUse, waits: bool) -> None:
-        self._meter, self._use, self._waits = meter, use, waits
-
-    def __enter__(self) -> None:
-        self._count(1)
-
-    def __exit__(self, *error: object) -> None:
-        self._count(-1)
-
-    def _count(self, by: int) -> None:
-        if self._waits:
-            self._meter.waiters += by
-        else:
-            self._use.requests += by
-
-
 class Meter:
     """Counts what each token uses, and refuses what exceeds its limits."""
 
@@ -106,8 +85,11 @@ class Meter:
         self.refused = 0
         self._uses: dict[str, TokenUse] = {}
 
-    def request(self, who: str, *, waits: bool) -> CountedRequest:
-        """One request of this token; raises a `RequestProblem` if it is one too many."""
+    def begin(self, who: str, *, waits: bool) -> TokenUse:
+        """One more request of this token, until `end`.
+
+        Raises a `RequestProblem` if it is one too many.
+        """
         use = self._uses.get(who)
         if use is None:
             use = self._uses[who] = TokenUse(self.limits)
@@ -120,7 +102,18 @@ class Meter:
         except RequestProblem:
             self.refused += 1
             raise
-        return CountedRequest(self, use, waits)
+        if waits:
+            self.waiters += 1
+        else:
+            use.requests += 1
+        return use
+
+    def end(self, use: TokenUse, *, waits: bool) -> None:
+        """A request that has begun is over."""
+        if waits:
+            self.waiters -= 1
+        else:
+            use.requests -= 1
 
     @contextlib.contextmanager
     def stream(self, who: str) -> Generator[None]:

@@ -54,7 +54,13 @@ class BodyReader(msgspec.Struct, frozen=True):
 
 def _body_reader(found: Form | None, decoder: Callable[[Any], Any]) -> BodyReader:
     assert found is not None
-    return BodyReader(decoder(found.wire).decode, found.loaded)
+    return BodyReader(decoder(found.wire).decode, found.load or found.loaded)
+
+
+def _answer_writer(found: Form, *, packed: bool) -> Callable[[Any], bytes]:
+    encode: Callable[[Any], bytes] = msgspec.msgpack.encode if packed else msgspec.json.encode
+    dump = found.dump
+    return encode if dump is None else lambda value: encode(dump(value))
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -122,6 +128,20 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for packed in (False, True)
         }
 
+    def answer_writer(self, status: int, *, packed: bool) -> Callable[[Any], bytes] | None:
+        """Encodes the answers of this status; None if there is no body."""
+        found = self._writers.get((status, packed))
+        if found is None:
+            wanted = self.answer_forms[status, packed]
+            if wanted is not None:
+                found = self._writers[status, packed] = _answer_writer(wanted, packed=packed)
+        return found
+
+    @functools.cached_property
+    def _writers(self) -> dict[tuple[int, bool], Callable[[Any], bytes]]:
+        """The writers of the answers that were given: most routes of a process are never called."""
+        return {}
+
     @functools.cached_property
     def first_status(self) -> int:
         """The status of an answer that names none."""
@@ -133,6 +153,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def streams(self) -> bool:
         """Does it answer with a stream of events?"""
         return self.kind is Kind.STREAM
+
+    @functools.cached_property
+    def may_wait(self) -> bool:
+        """Does it count as a waiter, and not as a request at work?"""
+        return self.waits or self.streams
 
     @functools.cached_property
     def reads(self) -> bool:

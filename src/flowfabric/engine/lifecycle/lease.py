@@ -11,8 +11,9 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.db.driver_uuid import DriverUUID
 from flowfabric.errors import ValidationError
-from flowfabric.ids import ExecutionId, attempt_id, parse_uuid, uuid_of
+from flowfabric.ids import ExecutionId, attempt_id, parse_uuid
 from flowfabric.policy import milliseconds
 from flowfabric.stored_policy import MAX_MS
 
@@ -89,13 +90,11 @@ def unpack_lease(data: bytes) -> Lease:
     if attempt_index > _MAX_ATTEMPT or lease_epoch > _MAX_EPOCH:
         numbers = f"attempt {attempt_index}, epoch {lease_epoch}"
         raise ValidationError("corruption", f"handle: out of range: {numbers}", field="handle")
-    execution_id = ExecutionId(partition_key, uuid_of(int.from_bytes(execution, "big")))
+    execution_id = ExecutionId(partition_key, DriverUUID(execution))
     return Lease(execution_id, attempt_index, lease_epoch, _lease_uuid(lease_id))
 
 
-@lru_cache(maxsize=128)  # the leases of one claim have the same id
-def _lease_uuid(data: bytes) -> UUID:
-    return uuid_of(int.from_bytes(data, "big"))
+_lease_uuid: Final = lru_cache(maxsize=128)(DriverUUID)  # the leases of one claim have the same id
 
 
 class LeaseHandleKind(StrEnum):

@@ -12,7 +12,8 @@ from flowfabric.server.settings import Settings
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
 
 
 def check_host(headers: Mapping[bytes, bytes], settings: Settings) -> None:
@@ -27,10 +28,11 @@ def check_host(headers: Mapping[bytes, bytes], settings: Settings) -> None:
         raise RequestProblem("misdirected", "the host is not listed in FF_ALLOWED_HOSTS")
 
 
-def check_origin(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> None:
-    """Raise a `RequestProblem` for a change that a page of another site asks for."""
-    if method in _SAFE:
-        return
+def check_origin(headers: Mapping[bytes, bytes], settings: Settings) -> None:
+    """Raise a `RequestProblem` for a change that a page of another site asks for.
+
+    It is for methods that are not `SAFE`.
+    """
     origin = headers.get(b"origin", b"").decode("latin-1")
     if origin in settings.cors_origins:
         return

@@ -35,7 +35,7 @@ from flowfabric.server.routes.submit_options import (
 )
 from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
 from flowfabric.states import PublicState, Scope
-from flowfabric.tracing import TRACEPARENT, is_traceparent
+from flowfabric.tracing import with_context
 
 MAX_BATCH: Final = 1000
 
@@ -177,8 +177,8 @@ def new_execution(call: ApiCall, given: SubmitRequest, *, alone: bool = False) -
         )
     fields["creator_identity"] = given.creator_identity or call.actor
     trace = call.header("traceparent")
-    if trace is not None and TRACEPARENT not in given.tags and is_traceparent(trace):
-        fields["tags"] = {**given.tags, TRACEPARENT: trace}
+    if trace is not None:
+        fields["tags"] = with_context(given.tags, trace)
     return NewExecution(**fields)
 
 

@@ -97,7 +97,7 @@ _instant: Final = lru_cache(maxsize=16)(instant)  # the rows of a claim have the
 
 # The structs with gc=False are made for every execution and never refer to one another: the garbage
 # collector need not visit them.
-class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """An execution that this worker has leased, with what is needed to run it."""
 
     lease: Lease
