@@ -1,5 +1,6 @@
-"""What a body may contain is found out without a loop over it."""
+"""What a body may contain is found out without a loop over it; refusals do not come at once."""
 
+import asyncio
 import json
 import random
 import time
@@ -7,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from flowfabric.server.limits import MAX_DEPTH, check_depth
+from flowfabric.server.limits import (
+    MAX_DEPTH,
+    REFUSALS_A_SECOND,
+    Meter,
+    RequestLimits,
+    check_depth,
+)
 from flowfabric.server.problems import RequestProblem
 
 TEXTS = ["", '"', "\\", '\\"', "[[[", ']}"{', 'a\\\\"[', "é", 1, None]
@@ -65,3 +72,35 @@ def test_the_largest_body_holds_nobody_up(body: bytes) -> None:
     began = time.process_time()
     check_depth(body)
     assert time.process_time() - began < 1.0
+
+
+async def test_the_more_requests_of_a_token_are_refused_at_once_the_later_they_hear_it() -> None:
+    meter, stopping, waited = Meter(RequestLimits(requests=0)), asyncio.Event(), list[float]()
+
+    async def refused(who: str) -> None:
+        with pytest.raises(RequestProblem, match="more than 0 requests at a time"):
+            meter.begin(who, waits=False)
+        began = time.monotonic()
+        await meter.hold_refusal(who, stopping)
+        waited.append(time.monotonic() - began)
+
+    await refused("busy")
+    many = REFUSALS_A_SECOND // 4
+    await asyncio.gather(*(refused("busy") for _ in range(many)))
+
+    assert min(waited) >= 1 / REFUSALS_A_SECOND
+    assert max(waited) >= many / REFUSALS_A_SECOND
+    assert meter.refused == many + 1
+
+
+async def test_a_server_that_stops_answers_refusals_at_once() -> None:
+    meter, stopping = Meter(RequestLimits(requests=0)), asyncio.Event()
+    with pytest.raises(RequestProblem):
+        meter.begin("busy", waits=False)
+    held = [asyncio.create_task(meter.hold_refusal("busy", stopping)) for _ in range(1000)]
+    await asyncio.sleep(0)
+
+    stopping.set()
+
+    _, late = await asyncio.wait(held, timeout=1)
+    assert not late

@@ -20,6 +20,7 @@ from flowfabric.db.kept_alive import KeptAliveConnection
 from flowfabric.db.kept_connections import KeptConnections, PooledConnection
 from flowfabric.db.notifier import Notifier
 from flowfabric.db.rows import Connection
+from flowfabric.db.turns import Turns
 from flowfabric.errors import (
     ConfigError,
     FlowFabricError,
@@ -109,7 +110,7 @@ class Pool:
         self._pool = pool
         self._closed = False
         self._keeps, self._kept = keeps, KeptConnections()
-        self._acquiring = 0
+        self._acquiring, self._turns = 0, Turns()
         self.notifier: Notifier | None = None
 
     @classmethod
@@ -188,7 +189,8 @@ class Pool:
     async def _acquire(self) -> PooledConnection:
         self._acquiring += 1
         try:
-            return await self._pool.acquire()
+            async with self._turns.turn():
+                return await self._pool.acquire()
         except _CONNECT_ERRORS as error:
             raise _unreachable(self.config, error) from error
         finally:

@@ -17,6 +17,7 @@ from starlette.routing import Route as Path
 
 from flowfabric.api.problems import MEDIA_TYPE
 from flowfabric.counters import count_request
+from flowfabric.db.turns import CALLER
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.server.access.origins import SAFE, check_host, check_origin
@@ -104,6 +105,9 @@ class Application:
         except Disconnected:
             sender.status = 499
         except (FlowFabricError, RequestProblem) as error:
+            if isinstance(error, RequestProblem) and error.status == 429:
+                who, stopping = state.principal.who, self.services.draining
+                await self.services.meter.hold_refusal(who, stopping)
             await _send_problem(state, error, sender)
         except Exception:
             log.exception("request %s failed", state.request_id)
@@ -151,6 +155,7 @@ class Application:
         if path not in PUBLIC and not path.startswith(_PUBLIC_PREFIXES):
             given, authenticator = headers.get(b"authorization"), self.services.authenticator
             state.principal = authenticator.known(given) or await authenticator.principal(given)
+            CALLER.set(state.principal.who)
         await self._table.app(path)(scope, receive, send)
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -25,6 +26,10 @@ MAX_HEADERS: Final = 32 * 1024
 A_MINUTE: Final = 60.0
 MOST_CALLBACKS: Final = 20
 """Callbacks of one address in a minute."""
+REFUSALS_A_SECOND: Final = 200
+"""How many refusals of one token are answered in a second: the more wait, the longer they do."""
+_LONGEST_REFUSAL: Final = 2.0
+_MOST_REFUSED: Final = 5_000
 _MOST_ADDRESSES: Final = 10_000
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
@@ -63,6 +68,8 @@ class TokenUse:
 
     def __init__(self, limits: RequestLimits) -> None:
         self.requests = self.streams = 0
+        self.refused = 0
+        """Refusals that wait to be answered."""
         self._tokens, self._at = limits.burst, time.monotonic()
 
     def take(self, limits: RequestLimits) -> None:
@@ -82,7 +89,7 @@ class Meter:
     def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
         self.waiters = 0
-        self.refused = 0
+        self.refused = self._held = 0
         self._uses: dict[str, TokenUse] = {}
 
     def begin(self, who: str, *, waits: bool) -> TokenUse:
@@ -114,6 +121,26 @@ class Meter:
             self.waiters -= 1
         else:
             use.requests -= 1
+
+    async def hold_refusal(self, who: str, stopping: asyncio.Event) -> None:
+        """Wait before a request of this token is told that it is one too many.
+
+        A client that asks again at once would otherwise keep the server busy with refusals, which
+        others feel. Few refusals wait some milliseconds, many up to 2 seconds.
+        """
+        use = self._uses.get(who)
+        if use is None or self._held >= _MOST_REFUSED:
+            return
+        self._held += 1
+        use.refused += 1
+        try:
+            async with asyncio.timeout(min(_LONGEST_REFUSAL, use.refused / REFUSALS_A_SECOND)):
+                await stopping.wait()
+        except TimeoutError:
+            pass
+        finally:
+            use.refused -= 1
+            self._held -= 1
 
     @contextlib.contextmanager
     def stream(self, who: str) -> Generator[None]:
