@@ -26,7 +26,7 @@ from flowfabric import (
 from flowfabric.cli.main import app as ff
 from flowfabric.client.admin import Admin
 from flowfabric.client.schedules import Schedules
-from flowfabric.counters import COUNTERS, Distribution, EventCount, Level
+from flowfabric.counters import COUNTERS, Distribution, EventCount, Level, ObservationCount
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.lease_events import LeaseEvent
@@ -209,7 +209,12 @@ def test_every_retry_class_is_named() -> None:
 
 
 def test_every_metric_is_listed_with_its_type_labels_and_meaning() -> None:
-    types = {EventCount: "counter", Distribution: "histogram", Level: "gauge"}
+    types = {
+        EventCount: "counter",
+        ObservationCount: "counter",
+        Distribution: "histogram",
+        Level: "gauge",
+    }
     listed = {
         quoted(cells[0])[0]: (cells[1], quoted(cells[2]), cells[3])
         for section in sections(METRICS, 2).values()

@@ -64,13 +64,13 @@ OF_LIMITS: Final = (
             ),
             Edit(
                 Place(folder="engine/lifecycle/sql/end.py"),
-                find=""" ended.lease_reason, ended.worker_instance_id )""",
-                put=""" ended.lease_reason, ended.worker_instance_id
+                find=" ended.ended_at_ms{more} )",
+                put=""" ended.ended_at_ms{more}, l.quota_key_id AS held_key
 ), lowered AS (
     UPDATE ff.quota_key q SET held = q.held - fewer.n
-      FROM (SELECT quota_key_id, count(*) AS n FROM lease_ended
-             WHERE quota_key_id IS NOT NULL GROUP BY 1) AS fewer
-     WHERE q.quota_key_id = fewer.quota_key_id
+      FROM (SELECT held_key, count(*) AS n FROM lease_ended
+             WHERE held_key IS NOT NULL GROUP BY 1) AS fewer
+     WHERE q.quota_key_id = fewer.held_key
 )""",
             ),
         ),

@@ -77,7 +77,7 @@ OF_LEASES: Final = (
         ("G2",),
         (
             Edit(_TERMINALIZE, find="lifecycle_phase <> 'terminal'", put="true"),
-            Edit(_END, find="AND $e.lifecycle_phase <> 'terminal'", put=""),
+            Edit(_END, find="AND $e.lifecycle_phase <> 'terminal'", put="", every=True),
         ),
         proofs=("interleave",),
         tests=(f"{_LIFECYCLE}/test_terminalize.py",),
@@ -91,6 +91,11 @@ OF_LEASES: Final = (
                 find="AND (NOT $ending.leased OR $e.lease_epoch = $ending.lease_epoch - 1)",
                 put="",
             ),
+            Edit(
+                _END,
+                find="<> 'terminal' AND $e.lease_epoch = $ending.lease_epoch - 1",
+                put="<> 'terminal'",
+            ),
         ),
         proofs=("interleave",),
     ),
@@ -100,8 +105,8 @@ OF_LEASES: Final = (
         (
             Edit(
                 _END,
-                find="AND $ended.leased RETURNING $ended.partition_key",
-                put="AND false RETURNING $ended.partition_key",
+                find="AND {where} RETURNING $ended.partition_key, $e.execution_id, $e.attempt_index",
+                put="AND false RETURNING $ended.partition_key, $e.execution_id, $e.attempt_index",
             ),
         ),
         proofs=("interleave", "model_stateful"),
@@ -126,7 +131,7 @@ OF_LEASES: Final = (
         (
             Edit(
                 _LEASE,
-                find="lease_epoch, ff.now_ms() + %(ttl_ms)s::bigint,",
+                find="lease_epoch, now_ms + %(ttl_ms)s::bigint,",
                 put="lease_epoch, %(ttl_ms)s::bigint,",
             ),
             Edit(
