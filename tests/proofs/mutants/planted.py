@@ -105,8 +105,8 @@ OF_LEASES: Final = (
         (
             Edit(
                 _END,
-                find="AND {where} RETURNING $ended.partition_key, $e.execution_id, $e.attempt_index",
-                put="AND false RETURNING $ended.partition_key, $e.execution_id, $e.attempt_index",
+                find="AND {where} RETURNING $e.partition_key, $e.execution_id, $e.attempt_index",
+                put="AND false RETURNING $e.partition_key, $e.execution_id, $e.attempt_index",
             ),
         ),
         proofs=("interleave", "model_stateful"),
