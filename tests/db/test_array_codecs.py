@@ -30,6 +30,11 @@ ARRAYS: list[tuple[str, list[Any]]] = [
     ("bytea", [b"", b"{}", bytes(5000), b"\x00\xff"]),
     ("bytea", [b"null", b"null"]),
     ("bytea", [b"x", None]),
+    ("text", ["a"]),
+    ("text", [None]),
+    ("text", [""]),
+    ("text", ["a", 'b,"{}', "ü\\", None, "NULL"]),
+    ("text", ["same", "same"]),
 ]
 
 
@@ -58,7 +63,9 @@ async def test_the_server_receives_the_array_that_the_driver_sends(
     assert await own.fetchval(f"SELECT $1::{name}[]", values) == values
 
 
-@pytest.mark.parametrize("name", ["smallint", "integer", "bigint", "boolean", "uuid", "bytea"])
+@pytest.mark.parametrize(
+    "name", ["smallint", "integer", "bigint", "boolean", "uuid", "bytea", "text"]
+)
 async def test_an_empty_array_and_none_stay_what_they_are(
     own: asyncpg.Connection[Any], name: str
 ) -> None:
@@ -74,6 +81,10 @@ async def test_collections_other_than_lists_are_sent_too(own: asyncpg.Connection
     assert await own.fetchval("SELECT $1::bigint[]", {7}) == [7]
     assert await own.fetchval("SELECT $1::uuid[]", {TWO: 1}.keys()) == [TWO]
     assert await own.fetchval("SELECT $1::uuid[]", [str(ONE), TWO]) == [ONE, TWO]
+    assert await own.fetchval("SELECT $1::text[]", ("a", "b")) == ["a", "b"]
+    assert await own.fetchval("SELECT $1::text[]", {"a"}) == ["a"]
+    with pytest.raises(asyncpg.DataError):
+        await own.fetchval("SELECT $1::text[]", "ab")
     assert await own.fetchval("SELECT $1::bytea[]", [bytearray(b"a"), memoryview(b"b")]) == [
         b"a",
         b"b",
@@ -92,13 +103,16 @@ async def test_collections_other_than_lists_are_sent_too(own: asyncpg.Connection
         ("uuid", "no uuid"),
         ("bytea", "text"),
         ("bytea", 3),
+        ("text", 3),
+        ("text", b"text"),
+        ("text", "\ud800"),
     ],
 )
 async def test_an_element_of_another_type_is_refused_as_by_the_driver(
     own: asyncpg.Connection[Any], plain: asyncpg.Connection[Any], name: str, value: object
 ) -> None:
     for conn in (own, plain):
-        for values in ([value, value], [value, None]):
+        for values in ([value], [value, value], [value, None]):
             with pytest.raises(asyncpg.DataError):
                 await conn.fetchval(f"SELECT $1::{name}[]", values)
     assert await own.fetchval("SELECT 1") == 1, "nothing was sent"

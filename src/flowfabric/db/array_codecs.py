@@ -8,6 +8,7 @@ the client is spent there. Here a few calls make a whole array.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,7 @@ _HEAD: Final = Struct(">iiIii")
 """Dimensions, a flag, the type of the elements, how many there are, the first index."""
 _LENGTH: Final = Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
+_TEXT: Final = 25
 _REMEMBERED: Final = range(-1, 2048)
 """Partitions, attempts, epochs and priorities are such numbers, and lengths of payloads."""
 
@@ -146,6 +148,33 @@ def _join_bytes(values: list[Any]) -> bytes:
     return b"".join(chain.from_iterable(zip(lengths, values, strict=True)))
 
 
+@lru_cache(maxsize=256)
+def _one_text(value: str | None) -> bytes:
+    """An array of one text: a batch of submits has its lane, kind and policy in such arrays."""
+    return _HEAD.pack(1, 0, _TEXT, 1, 1) + _one(value, str.encode)
+
+
+def _texts() -> ArrayCodec:
+    codec = _codec(
+        1009,
+        "_text",
+        _TEXT,
+        join=lambda values: _join_bytes([value.encode() for value in values]),
+        encode_one=str.encode,
+        decode_one=bytes.decode,
+    )
+
+    def encode(given: Collection[Any]) -> bytes:
+        if isinstance(given, str):
+            raise TypeError("a text is not an array of texts")
+        if len(given) == 1:
+            [value] = given
+            return _one_text(value)
+        return codec.encode(given)
+
+    return codec._replace(encode=encode)
+
+
 ARRAY_CODECS: Final = (
     _numbers(1005, "_int2", 21, "h"),
     _numbers(1007, "_int4", 23, "i"),
@@ -166,5 +195,6 @@ ARRAY_CODECS: Final = (
         encode_one=_uuid_bytes,
         decode_one=pgproto.UUID,
     ),
+    _texts(),
     _codec(1001, "_bytea", 17, join=_join_bytes, encode_one=_buffer, decode_one=bytes),
 )
