@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from uuid import UUID
 
@@ -25,11 +24,11 @@ from flowfabric.client.new_executions import new_executions
 from flowfabric.client.open_engine import Connecting, open_engine
 from flowfabric.client.options import Options, each_option, of_call, options_in_order, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
-from flowfabric.client.plain_submits import PlainSubmits
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.searches import Searches
 from flowfabric.client.signals import SignalSender
 from flowfabric.client.submit_alone import submit_alone
+from flowfabric.client.submits import PlainSubmit, Submits, executions_of
 from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.db.batcher import Batcher
 from flowfabric.errors import NotFound
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_SUBMITS_PER_STATEMENT: Final = 500
 _MEMBERS_PER_STATEMENT: Final = 2000  # unless a single flow has more
 _MIN_FLOW_WEIGHT: Final = 20  # so that one statement starts a hundred small flows at most
 
@@ -63,12 +61,7 @@ class Client(Searches):
         self.engine = engine
         self.namespace = check_name(namespace, field="namespace")
         self.identity = user_at_host()
-        self._plain = PlainSubmits(partitions=engine.partitions)
-        self._submits = Batcher(
-            engine.create_execution,
-            first_send=partial(engine.create_execution, fresh=True),
-            max_weight=_SUBMITS_PER_STATEMENT,
-        )
+        self._submits = Submits(engine)
         self._starts = Batcher(
             engine.submit_flows,
             max_weight=_MEMBERS_PER_STATEMENT,
@@ -165,19 +158,23 @@ class Client(Searches):
             debounce,
         )
         options = of_call(options, call)
-        new = self._plain.new_execution(
-            call, options, namespace=self.namespace, creator=self.identity
-        )
-        if new.quota_policy_id is not None:
+        new = self._submits.new(call, options, namespace=self.namespace, creator=self.identity)
+        if call.task.limit is not None:
             await self.limits.store([call])
-        if options.is_alone:
-            [answer] = await submit_alone(self.engine, [new], [options], conn)
-        elif conn is None:
+        if conn is None and not options.is_alone:
             answer = await self._submits.request(new)
         else:
-            [answer] = await enqueue(conn, [new], engine=self.engine)
-        self.unserved.note([new])
-        return new_handle(self, call, new, answer, committed=conn is None)
+            executions = executions_of([new], partitions=self.engine.partitions)
+            if options.is_alone:
+                [answer] = await submit_alone(self.engine, executions, [options], conn)
+            else:
+                [answer] = await enqueue(conn, executions, engine=self.engine)
+        if isinstance(new, PlainSubmit):
+            example, own_id = new.pattern.example, None
+        else:
+            example, own_id = new, new.execution_id
+        self.unserved.note([example])
+        return new_handle(self, call, own_id, answer, committed=conn is None)
 
     async def submit_many(
         self,

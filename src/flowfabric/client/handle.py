@@ -276,18 +276,18 @@ class Handle(Generic[R]):
 def new_handle(
     client: Client,
     call: Call[R],
-    execution: NewExecution,
+    own_id: ExecutionId | None,
     answer: Creation,
     *,
     committed: bool,
 ) -> Handle[R]:
-    """The handle of one call; as `Client.handles`."""
+    """The handle of one call; as `Client.handles`. Without `own_id` it has no idempotency key."""
     if isinstance(answer, IdempotencyConflict):
         raise answer
     return Handle(
         client,
         answer.execution_id,
-        created=answer.execution_id == execution.execution_id,
+        created=own_id is None or answer.execution_id == own_id,
         known_to_exist=committed,
         read_result=call.task.read_result,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.alike_batch import AlikeBatch
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch, Pattern
 from flowfabric.engine.lifecycle.create_execution import (
     MAX_PAYLOAD,
     Created,
@@ -33,7 +33,13 @@ def first(**more: Any) -> NewExecution:
 
 
 def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch:
-    return AlikeBatch(new, [3] * len(payloads), new_uuids(len(payloads)), payloads)
+    own, count = new.execution_id, len(payloads)
+    return AlikeBatch(
+        Pattern(new),
+        [own.partition_key, *[3] * count],
+        [own.uuid, *new_uuids(count)],
+        [new.input_payload, *payloads],
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,6 +64,17 @@ def test_their_columns_are_those_of_the_same_executions_one_by_one(
     assert batch[1:] == one_by_one[1:]
 
 
+def test_the_second_batch_of_a_pattern_shares_its_columns_and_nothing_else() -> None:
+    one = alike(first(priority=7))
+    two = AlikeBatch(one.pattern, [5, 6], new_uuids(2), [b"x", b"y"])
+    before = creation_columns(one, fresh=True)
+
+    columns = creation_columns(two)
+
+    assert columns == creation_columns(two[:])
+    assert creation_columns(one, fresh=True) == before
+
+
 async def test_all_are_created_and_the_second_time_found(db: Connection) -> None:
     batch = alike(first())
 
@@ -73,7 +90,7 @@ async def test_all_are_created_and_the_second_time_found(db: Connection) -> None
 async def test_an_id_that_is_there_twice_is_created_once(db: Connection) -> None:
     new = first()
     own = new.execution_id
-    batch = AlikeBatch(new, [own.partition_key], [own.uuid], [b"1"])
+    batch = AlikeBatch(Pattern(new), [own.partition_key] * 2, [own.uuid] * 2, [b"0", b"1"])
 
     answers = await create_execution(db, batch)
 
@@ -90,6 +107,6 @@ def test_what_they_cannot_share_or_store_is_refused() -> None:
         alike(keyed)
     with pytest.raises(ValidationError, match="over"):
         alike(first(), [b"", bytes(MAX_PAYLOAD + 1)])
-    unknown = AlikeBatch(first(), [256], new_uuids(1), [b""])
+    unknown = AlikeBatch(Pattern(first()), [256], new_uuids(1), [b""])
     with pytest.raises(ValidationError, match="partition"):
         creation_columns(unknown, partitions=256)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 from uuid import UUID
 
 from flowfabric.errors import ValidationError
@@ -12,31 +13,53 @@ from flowfabric.ids import ExecutionId
 if TYPE_CHECKING:
     from flowfabric.engine.lifecycle.create_execution import NewExecution
 
+_number: Final = attrgetter("int")  # the hash of a UUID is slower
+
+
+class Pattern:
+    """What such executions share: all of `example` but its id and payload.
+
+    Raises `ValidationError` for an example with an idempotency key, which no two executions share.
+    """
+
+    __slots__ = ("columns", "example")
+
+    def __init__(self, example: NewExecution) -> None:
+        if example.idempotency_key is not None:
+            raise ValidationError("invalid_input", "executions that are alike have no key")
+        self.example = example
+        self.columns: SharedColumns | None = None
+        """Made with the first batch."""
+
+
+class SharedColumns(NamedTuple):
+    """The parameters of the statement that creates executions of one pattern, but their ids."""
+
+    of_batch: Mapping[str, object]
+    of_each: Mapping[str, list[object]]
+    """Those that have a value for each execution, for one."""
+
 
 class AlikeBatch(Sequence["NewExecution"]):
-    """`first`, and others like it with these partitions, UUIDs and payloads.
+    """Executions of one pattern, with these partitions, UUIDs and payloads.
 
     What they share is checked and stored once, and an execution is made only if it is asked for.
-    Raises `ValidationError` for a `first` with an idempotency key, which no two executions share,
-    and for a payload that cannot be stored.
+    Raises `ValidationError` for a payload that cannot be stored.
     """
 
     def __init__(
         self,
-        first: NewExecution,
+        pattern: Pattern,
         homes: Sequence[int],
         uuids: Sequence[UUID],
         payloads: Sequence[bytes],
     ) -> None:
-        if first.idempotency_key is not None:
-            raise ValidationError("invalid_input", "executions that are alike have no key")
-        own = first.execution_id
         if payloads:
-            first.like(own, max(payloads, key=len))  # which checks it
-        self.first = first
-        self.homes, self.uuids = [own.partition_key, *homes], [own.uuid, *uuids]
-        self.payloads = [first.input_payload, *payloads]
-        self.are_distinct = len(set(self.uuids)) == len(self.uuids)
+            example = pattern.example
+            example.like(example.execution_id, max(payloads, key=len))  # which checks it
+        self.pattern = pattern
+        self.homes, self.uuids, self.payloads = list(homes), list(uuids), list(payloads)
+        self.are_distinct = len(set(map(_number, self.uuids))) == len(self.uuids)
 
     def __len__(self) -> int:
         return len(self.uuids)
@@ -48,7 +71,7 @@ class AlikeBatch(Sequence["NewExecution"]):
     def __getitem__(self, at: int | slice) -> NewExecution | list[NewExecution]:
         if isinstance(at, slice):
             return [self[each] for each in range(*at.indices(len(self)))]
-        return self.first.like(self.execution_id(at), self.payloads[at])
+        return self.pattern.example.like(self.execution_id(at), self.payloads[at])
 
     def execution_id(self, at: int) -> ExecutionId:
         """The id of one of them."""

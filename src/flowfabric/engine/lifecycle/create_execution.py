@@ -109,7 +109,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
         if type(self.priority) is not int:
             raise invalid_input("priority", self.priority, "must be a whole number")
-        _check_payload(self.input_payload)
+        check_payload(self.input_payload)
         if self.idempotency_key is not None:
             check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
         if self.idempotency_window is not None:
@@ -136,7 +136,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
         Raises `ValidationError` for a payload that cannot be stored.
         """
-        _check_payload(input_payload)
+        check_payload(input_payload)
         new: NewExecution = _copied(self)
         msgspec.structs.force_setattr(new, "execution_id", execution_id)
         msgspec.structs.force_setattr(new, "input_payload", input_payload)
@@ -172,7 +172,8 @@ def check_on_conflict(given: object) -> None:
         raise invalid_input("on_conflict", given, "must be 'error' or 'return'")
 
 
-def _check_payload(given: object) -> None:
+def check_payload(given: object) -> None:
+    """Raises `ValidationError` for a payload that cannot be stored."""
     if type(given) is not bytes:
         kind = type(given).__name__
         raise invalid_input("input_payload", None, f"must be bytes, not {kind}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from flowfabric.engine.lifecycle.alike_batch import AlikeBatch
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch, SharedColumns
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_partition, key_partition
 from flowfabric.instants import epoch_ms
@@ -81,15 +81,28 @@ def creation_columns(
 
 
 def _alike_columns(executions: AlikeBatch, *, partitions: int, fresh: bool) -> dict[str, object]:
-    """Those of the first, so often as there are executions, with the ids and payloads of all."""
-    columns = creation_columns([executions.first], partitions=partitions, fresh=fresh)
-    for name, column in columns.items():
-        if not name.startswith("shape") and isinstance(column, list):
-            columns[name] = column * len(executions)
+    """Those of the example, so often as there are executions, with the ids and payloads of all."""
     _check_partitions(executions, executions.homes, (), partitions)
-    columns["partition_key"] = executions.homes
-    columns["execution_id"], columns["payload"] = executions.uuids, executions.payloads
-    return columns
+    pattern, count = executions.pattern, len(executions)
+    if pattern.columns is None:
+        pattern.columns = _shared_columns(pattern.example, partitions)
+    return {
+        **pattern.columns.of_batch,
+        **{name: column * count for name, column in pattern.columns.of_each.items()},
+        "partition_key": executions.homes,
+        "execution_id": executions.uuids,
+        "payload": executions.payloads,
+        "fresh": fresh,
+    }
+
+
+def _shared_columns(example: NewExecution, partitions: int) -> SharedColumns:
+    of_batch = creation_columns([example], partitions=partitions)
+    of_each: dict[str, list[object]] = {}
+    for name, column in of_batch.items():
+        if not name.startswith("shape") and isinstance(column, list):
+            of_each[name] = cast("list[object]", column)
+    return SharedColumns(of_batch, of_each)
 
 
 def _by_field(executions: Sequence[NewExecution]) -> Mapping[str, list[Any]]:

@@ -12,7 +12,7 @@ import msgspec
 from flowfabric.api.packed_ids import unpack_ids
 from flowfabric.client.create_in_chunks import create_all_or_none
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
-from flowfabric.engine.lifecycle.alike_batch import AlikeBatch
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch, Pattern
 from flowfabric.engine.lifecycle.create_execution import (
     Created,
     Creation,
@@ -194,7 +194,13 @@ def _with_alike(new: Sequence[NewExecution], given: AlikeExecutions) -> Sequence
     if len(uuids) != len(inputs):
         raise invalid("alike.inputs_base64", f"must be as many as the ids: {len(uuids)}")
     if len(new) == 1 and last.idempotency_key is None:
-        return AlikeBatch(last, homes, uuids, inputs)
+        own = last.execution_id
+        return AlikeBatch(
+            Pattern(last),
+            [own.partition_key, *homes],
+            [own.uuid, *uuids],
+            [last.input_payload, *inputs],
+        )
     ids = map(ExecutionId, homes, uuids)
     return [*new, *map(last.like, ids, inputs)]
 
