@@ -25,9 +25,13 @@ SETTINGS: Final = {
     "synchronous_commit": "on",
     "full_page_writes": "on",
     "max_wal_size": "4GB",
+    "min_wal_size": "1GB",
     "max_connections": "200",
     "autovacuum": "on",
 }
+
+WAL_FILES: Final = 64
+"""Of 16 MB: as many as `min_wal_size` keeps."""
 
 READ_SETTINGS: Final = """
 SELECT string_agg(name || '=' || current_setting(name), ', ' ORDER BY name)
@@ -114,6 +118,21 @@ class Cluster:
                 await self._execute("ALTER SYSTEM RESET autovacuum")
                 await self._execute("SELECT pg_reload_conf()")
 
+    async def make_wal_files(self) -> None:
+        """Make the WAL files that a server has once it has run for a while.
+
+        A new server makes a file, and writes 16 MB of zeros to it, whenever the one before is full:
+        the statement that comes to its end waits for that. A checkpoint makes old files new ones.
+        """
+        conn = await asyncpg.connect(self.admin_dsn)
+        try:
+            for _ in range(WAL_FILES):
+                await conn.execute("SELECT pg_logical_emit_message(false, 'bench', '')")
+                await conn.execute("SELECT pg_switch_wal()")
+            await conn.execute("CHECKPOINT")
+        finally:
+            await conn.close()
+
     async def describe(self) -> str:
         """The version of the server, and its settings of `SETTINGS`."""
         conn = await asyncpg.connect(self.admin_dsn)
@@ -164,7 +183,9 @@ async def running_cluster() -> AsyncGenerator[Cluster]:
     server = get_server(home / "data", cleanup_mode="stop", start=False)
     try:
         await asyncio.to_thread(_start, server)
-        yield Cluster(server.get_uri(), owned=True)
+        cluster = Cluster(server.get_uri(), owned=True)
+        await cluster.make_wal_files()
+        yield cluster
     finally:
         await asyncio.to_thread(server.stop)
         shutil.rmtree(home, ignore_errors=True)
