@@ -25,13 +25,8 @@ LANE: Final = "graph"
 NOTE_PAINTED: Final = """new MutationObserver((_, observer) => {
     if (!document.querySelector("svg.graph[data-fitted]")) return;
     observer.disconnect();
-    const whole = () => {
-      window.whole = performance.now();
-      if (document.querySelector(".node.later")) requestAnimationFrame(whole);
-    };
     requestAnimationFrame(() => requestAnimationFrame(() => {
       window.painted = performance.now();
-      whole();
     }));
 }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-fitted"] });"""
 PAINTED: Final = "() => window.painted"
@@ -103,16 +98,12 @@ async def _painted(url: str, engine: Engine, flow_id: UUID) -> list[Line]:
         painted = await (await page.wait_for_function(PAINTED, polling=100)).json_value()
         await page.locator("header[data-live=on]").wait_for()
         await page.wait_for_timeout(2_000)
-        whole = await page.evaluate("() => window.whole")
         hand = Hand(engine, LANE)
         colours = page.evaluate_handle(RECOLOURED)
         await hand.claim()
         recoloured = await (await colours).json_value()
         await browser.close()
     return [
-        Line(group="graph", what="painted in sight after navigation", value=painted, unit="ms"),
-        Line(
-            group="graph", what="painted whole after navigation", value=whole, unit="ms", bar=1_000
-        ),
+        Line(group="graph", what="painted after navigation", value=painted, unit="ms", bar=1_000),
         Line(group="graph", what="recoloured", value=recoloured, unit="ms", bar=200),
     ]

@@ -183,7 +183,6 @@ async def test_a_graph_of_1000_members_is_painted_and_recoloured_quickly(
         "all => all.map(p => p.getAttribute('d'))"
     )
     assert "".join(drawn).count("M") >= 990
-    await expect(page.locator(".node.later")).to_have_count(0)
     assert painted < 8_000
     await expect(page.locator("header.head")).to_have_attribute("data-live", "on")
     await Hand(ff_engine, "l").claim()

@@ -146,6 +146,31 @@ def test_arrows_say_their_state_and_have_a_dot_where_data_passes() -> None:
     assert {path.attrib["data-e"] for path in svg.findall("./g/path")} == {"0 1", "0 2", "0 3"}
 
 
+def test_edges_of_one_node_that_look_alike_are_one_path_and_nothing_of_a_card_is_moved() -> None:
+    whole = Graph(
+        members=[member(number) for number in range(4)],
+        links=[
+            GraphLink(upstream=0, downstream=1),
+            GraphLink(upstream=0, downstream=2),
+            GraphLink(upstream=0, downstream=3, state=LinkState.IMPOSSIBLE),
+        ],
+    )
+
+    svg = drawn(whole)
+
+    paths = {path.attrib["class"]: path.attrib for path in svg.findall("./g/path")}
+    assert {look: each["data-e"] for look, each in paths.items()} == {
+        "open": "0 1 2",
+        "impossible": "0 3",
+    }
+    assert [each["d"].count("M") for each in paths.values()] == [2, 1]
+    assert not [each for each in svg.iter() if "transform" in each.attrib]
+    for node in nodes(svg):
+        box = node.find("rect")
+        assert box is not None
+        assert node.attrib["data-at"] == f"{box.attrib['x']} {box.attrib['y']}"
+
+
 def test_the_losers_of_a_race_are_not_needed() -> None:
     lost = member(0, state=PublicState.CANCELLED, not_needed=True)
 

@@ -1,4 +1,8 @@
-"""The drawing of a graph: SVG with a link for every node, coloured by classes and attributes."""
+"""The drawing of a graph: SVG with a link for every node, coloured by classes and attributes.
+
+A browser takes as long for each element and each transformation as for what they show. So the
+edges of a node are one path, and everything has the coordinates of the whole drawing.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.graph.collapse import Collapsed, GraphArrow, GraphNode, join_of
+from flowfabric.dashboard.graph.collapse import Collapsed, GraphNode, join_of
 from flowfabric.dashboard.graph.critical_path import CriticalPath
 from flowfabric.dashboard.graph.icons import ICON_PATHS
 from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, GraphDirection, Layout
@@ -73,10 +77,7 @@ def draw(graph: Graph, drawn: Collapsed, layout: Layout, look: DrawOptions) -> s
         f' height="{layout.height}" viewBox="0 0 {layout.width} {layout.height}" role="group"'
         f' aria-label="{text(look.label)}" data-graph=""><g class="arrows">'
     ]
-    for arrow, line, middle in zip(drawn.arrows, layout.lines, layout.middles, strict=True):
-        parts.append(_arrow(arrow, index, line, on_path))
-        if arrow.passes_data:
-            parts.append(f'<circle cx="{middle[0]}" cy="{middle[1]}" r="2.5"/>')
+    parts += _arrows(drawn, layout, index, on_path)
     parts.append('</g><g class="nodes">')
     for each in order:
         node, x, y = drawn.nodes[each], layout.x[each], layout.y[each]
@@ -85,11 +86,10 @@ def draw(graph: Graph, drawn: Collapsed, layout: Layout, look: DrawOptions) -> s
             classes.append("dim")
         if each in on_path:
             classes.append("path")
-        where = f'transform="translate({x} {y})"'
         if node.is_stack:
-            parts.append(_stack(graph, drawn, node, where, classes, look))
+            parts.append(_stack(graph, drawn, node, x, y, classes, look))
         else:
-            parts.append(_card(graph, node, where, classes, look))
+            parts.append(_card(graph, node, x, y, classes, look))
     parts.append("</g></svg>")
     return "".join(parts)
 
@@ -105,15 +105,35 @@ def _on_path(drawn: Collapsed, path: CriticalPath | None) -> dict[int, int]:
     return after
 
 
-def _arrow(arrow: GraphArrow, index: Sequence[int], line: str, on_path: Mapping[int, int]) -> str:
-    classes = "child" if arrow.is_child else _LINKS[arrow.state]
-    if on_path.get(arrow.upstream) == arrow.downstream:
-        classes += " path"
-    ends = f"{index[arrow.upstream]} {index[arrow.downstream]}"
-    return f'<path class="{classes}" data-e="{ends}" d="{line}"/>'
+def _arrows(
+    drawn: Collapsed, layout: Layout, index: Sequence[int], on_path: Mapping[int, int]
+) -> list[str]:
+    """The edges that begin at one node and look alike as one path, then the dots of data."""
+    ends: dict[tuple[int, str], list[str]] = {}
+    lines: dict[tuple[int, str], list[str]] = {}
+    for arrow, line in zip(drawn.arrows, layout.lines, strict=True):
+        look = "child" if arrow.is_child else _LINKS[arrow.state]
+        if on_path.get(arrow.upstream) == arrow.downstream:
+            look += " path"
+        same = index[arrow.upstream], look
+        ends.setdefault(same, []).append(str(index[arrow.downstream]))
+        lines.setdefault(same, []).append(line)
+    paths = [
+        f'<path class="{look}" data-e="{upstream} {" ".join(ends[upstream, look])}"'
+        f' d="{"".join(found)}"/>'
+        for (upstream, look), found in lines.items()
+    ]
+    dots = [
+        f'<circle cx="{x}" cy="{y}" r="2.5"/>'
+        for arrow, (x, y) in zip(drawn.arrows, layout.middles, strict=True)
+        if arrow.passes_data
+    ]
+    return paths + dots
 
 
-def _card(graph: Graph, node: GraphNode, where: str, classes: list[str], look: DrawOptions) -> str:
+def _card(
+    graph: Graph, node: GraphNode, x: int, y: int, classes: list[str], look: DrawOptions
+) -> str:
     """One member: its icon, its name, its state, and what is special about it."""
     [number] = node.numbers
     member = graph.members[number]
@@ -123,32 +143,36 @@ def _card(graph: Graph, node: GraphNode, where: str, classes: list[str], look: D
     state, icon = _LOOKS[member.state]
     parts = [
         f'<a class="{" ".join(classes)}" data-n="{number}" data-id="{text(member.key)}"'
-        f' data-state="{state}"{current} href="{text(look.member_href(member.key))}" {where}>'
+        f' data-state="{state}"{current} href="{text(look.member_href(member.key))}"'
+        f' data-at="{x} {y}">'
         f"<title>{text(_spoken(member))}</title>"
-        f'<rect class="box" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
-        f'<path class="icon" transform="translate(12 16)" d="{icon}"/>'
-        f'<text class="title" x="38" y="21">{text(cut(member.title, _ROOM))}</text>'
-        f'<text class="word" x="38" y="37">{_word(member)}</text>'
+        f'<rect class="box" x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<path class="icon" d="M{x + 12} {y + 16}{icon}"/>'
+        f'<text class="title" x="{x + 38}" y="{y + 21}">{text(cut(member.title, _ROOM))}</text>'
+        f'<text class="word" x="{x + 38}" y="{y + 37}">{_word(member)}</text>'
     ]
     if member.attempts > 1:
         parts.append(
-            f'<text class="tries" x="{WIDTH - 12}" y="37">{counted(member.attempts)} tries</text>'
+            f'<text class="tries" x="{x + WIDTH - 12}" y="{y + 37}">'
+            f"{counted(member.attempts)} tries</text>"
         )
     if member.progress is not None:
         done = round(max(0.0, min(member.progress, 1.0)) * (WIDTH - 24))
         parts.append(
-            f'<rect class="done" x="12" y="{HEIGHT - 3}" width="{done}" height="2" rx="1"/>'
+            f'<rect class="done" x="{x + 12}" y="{y + HEIGHT - 3}" width="{done}" height="2"'
+            ' rx="1"/>'
         )
     if (join := join_of(graph, node)) is not None:
-        parts.append(_badge(join, look.direction))
-    return "".join([*parts, _more(node), "</a>"])
+        parts.append(_badge(join, x, y, look.direction))
+    return "".join([*parts, _more(node, x, y), "</a>"])
 
 
 def _stack(
     graph: Graph,
     drawn: Collapsed,
     node: GraphNode,
-    where: str,
+    x: int,
+    y: int,
     classes: list[str],
     look: DrawOptions,
 ) -> str:
@@ -159,49 +183,52 @@ def _stack(
     spoken = ", ".join(
         f"{counted(states[each])} {words(each)}" for each in BAR_ORDER if states[each]
     )
-    bar, at = list[str](), 12.0
+    bar, at = list[str](), x + 12.0
     for state in BAR_ORDER:
         length = states[state] * BAR / count
         bar.append(
-            f'<rect data-state="{state.value}" x="{at:.4g}" y="33" width="{length:.4g}"'
+            f'<rect data-state="{state.value}" x="{at:.6g}" y="{y + 33}" width="{length:.4g}"'
             ' height="5"/>'
         )
         at += length
     return (
         f'<a class="{" ".join(classes)} pile" data-of="{_ranges(node.numbers)}"'
         f' data-has="{_runs(graph, node.numbers)}" data-id="{text(node.key)}"'
-        f' href="{text(look.stack_href(node.key))}" {where}>'
+        f' href="{text(look.stack_href(node.key))}" data-at="{x} {y}">'
         f"<title>{text(first.kind)}{times}: {spoken}</title>"
-        f'<rect class="under" x="6" y="6" width="{WIDTH - 4}" height="{HEIGHT}" rx="9"/>'
-        f'<rect class="under" x="3" y="3" width="{WIDTH - 2}" height="{HEIGHT}" rx="9"/>'
-        f'<rect class="box" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
-        f'<text class="title" x="12" y="22">{text(cut(first.kind, _ROOM + 3 - len(times)))}'
+        f'<rect class="under" x="{x + 6}" y="{y + 6}" width="{WIDTH - 4}"'
+        f' height="{HEIGHT}" rx="9"/>'
+        f'<rect class="under" x="{x + 3}" y="{y + 3}" width="{WIDTH - 2}"'
+        f' height="{HEIGHT}" rx="9"/>'
+        f'<rect class="box" x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<text class="title" x="{x + 12}" y="{y + 22}">'
+        f"{text(cut(first.kind, _ROOM + 3 - len(times)))}"
         f'<tspan class="times">{times}</tspan></text>'
-        f'<g class="mix">{"".join(bar)}</g>{_more(node)}</a>'
+        f'<g class="mix">{"".join(bar)}</g>{_more(node, x, y)}</a>'
     )
 
 
-def _badge(join: PartialJoin, direction: GraphDirection) -> str:
+def _badge(join: PartialJoin, x: int, y: int, direction: GraphDirection) -> str:
     """`2 of 3` at the input of a card, filled by what has succeeded, struck when impossible."""
     words_ = f"{counted(join.required)} of {counted(join.total)}"
     wide = 12 + 6 * len(words_)
-    x, y = (-wide - 6, HEIGHT // 2 - 8) if direction is GraphDirection.LR else (8, -20)
+    right, down = (-wide - 6, HEIGHT // 2 - 8) if direction is GraphDirection.LR else (8, -20)
     filled = round(wide * min(join.succeeded / max(join.required, 1), 1.0))
     struck = f'<path d="M4 8h{wide - 8}"/>' if join.is_impossible else ""
     classes = "join no" if join.is_impossible else "join"
     return (
-        f'<g class="{classes}" transform="translate({x} {y})">'
+        f'<g class="{classes}" transform="translate({x + right} {y + down})">'
         f'<rect class="back" width="{wide}" height="16" rx="8"/>'
         f'<rect class="fill" width="{filled}" height="16" rx="8"/>'
         f'<text x="{wide / 2:g}" y="12">{words_}</text>{struck}</g>'
     )
 
 
-def _more(node: GraphNode) -> str:
+def _more(node: GraphNode, x: int, y: int) -> str:
     """How many neighbours of a node are not drawn."""
     if not node.hidden:
         return ""
-    return f'<text class="more" x="{WIDTH - 12}" y="21">+{counted(node.hidden)}</text>'
+    return f'<text class="more" x="{x + WIDTH - 12}" y="{y + 21}">+{counted(node.hidden)}</text>'
 
 
 def words(state: PublicState) -> str:

@@ -12,4 +12,7 @@ _ALONE: Final = re.compile(
 )
 
 ICON_PATHS: Final = dict(_ALONE.findall(_SPRITE.read_text()))
-"""The path of each icon of the sprite that consists of one, by name."""
+"""The path of each icon of the sprite that consists of one, by name.
+
+Those of states are relative throughout, `m…`: after `M24 40` they are drawn at that place.
+"""

@@ -2,13 +2,16 @@
 import { refresh } from "./regions.js";
 import { repaint, startColours } from "./graph_colours.js";
 import { paintMinimap, startMinimap } from "./graph_minimap.js";
-import { adopt, centre, centreOn, fit, graph, measured, nodes, placeOf, postpone, seen, show, startMoves, view, zoom } from "./graph_view.js";
+import { adopt, centre, centreOn, fit, graph, measured, nodes, placeOf, seen, show, startMoves, view, zoom } from "./graph_view.js";
 
 let region = null;
 let pins = null;
 
-// Edges as pairs of places in the order of the nodes.
-const edges = () => [...graph().querySelectorAll(".arrows path")].map((each) => each.dataset.e.split(" ").map(Number));
+// Edges as pairs of places in the order of the nodes: a path has those of one upstream.
+const edges = () => [...graph().querySelectorAll(".arrows path")].flatMap((each) => {
+  const [above, ...below] = each.dataset.e.split(" ").map(Number);
+  return below.map((place) => [above, place]);
+});
 
 function neighbour(node, key) {
   const all = nodes();
@@ -113,7 +116,6 @@ function start() {
   const port = document.getElementById("viewport");
   adopt(region);
   fit();
-  postpone();
   startMoves(clicked);
   startMinimap(port, centre);
   startColours(region, graph, paintMinimap);

@@ -54,7 +54,8 @@ function iconOf(state) {
 function paint({ card, paths }, state) {
   if (card.dataset.state === state) return;
   card.dataset.state = state;
-  card.querySelector(".icon").setAttribute("d", iconOf(state));
+  const icon = card.querySelector(".icon");
+  icon.setAttribute("d", icon.getAttribute("d").replace(/m.*/, iconOf(state))); // its place stays
   if (state !== "active") card.querySelector(".done")?.remove();
   const word = card.querySelector(".word");
   const title = card.querySelector("title");
@@ -70,7 +71,7 @@ function paint({ card, paths }, state) {
 function pile({ card, states }) {
   const counts = {};
   for (const state of states.values()) counts[state] = (counts[state] || 0) + 1;
-  let at = 12;
+  let at = Number(card.dataset.at.split(" ")[0]) + 12;
   const bars = [...card.querySelectorAll(".mix rect")];
   const whole = Number(card.querySelector(".box").getAttribute("width")) - 24;
   for (const bar of bars) {

@@ -35,7 +35,7 @@ export function drawMinimap(port, svg, size) {
   const high = Math.min(Math.max((WIDE * size.h) / size.w, 24), 140);
   map = make("svg", { class: "minimap", viewBox: `0 0 ${size.w} ${size.h}`, width: WIDE, height: high, preserveAspectRatio: "none", "aria-hidden": "true" });
   cards = [...svg.querySelectorAll(".node")];
-  spots = cards.map((card) => `M${card.getAttribute("transform").slice(10, -1)}h212v48h-212z`);
+  spots = cards.map((card) => `M${card.dataset.at}h212v48h-212z`);
   frame = make("rect", { class: "frame", "vector-effect": "non-scaling-stroke" });
   map.append(frame);
   paintMinimap();

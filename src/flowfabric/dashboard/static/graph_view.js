@@ -13,8 +13,8 @@ export const graph = () => svg;
 export const nodes = () => [...svg.querySelectorAll(".node")];
 
 export function placeOf(node) {
-  const found = /translate\((-?\d+) (-?\d+)\)/.exec(node.getAttribute("transform"));
-  return { x: Number(found[1]), y: Number(found[2]) };
+  const [x, y] = node.dataset.at.split(" ").map(Number);
+  return { x, y };
 }
 
 // A person may move the graph nearly out of sight; what moves by itself leaves little empty.
@@ -69,23 +69,6 @@ export function fit(least = LEAST) {
   const busy = svg.querySelector(".node[aria-current]") || found[Math.floor(found.length / 2)];
   if (view.k > whole && busy) centreOn(busy);
   else { view.x = 0; view.y = view.k > whole ? size.h / 2 - room.h / view.k / 2 : 0; show(0.1); }
-}
-
-// What is out of sight is laid out after the first paint, so many nodes at a time.
-const AT_ONCE = 250;
-
-export function postpone() {
-  const [w, h] = [room.w / view.k, room.h / view.k];
-  const far = nodes().filter((each) => {
-    const at = placeOf(each);
-    return at.x < view.x - w / 2 || at.x > view.x + w * 1.5 || at.y < view.y - h / 2 || at.y > view.y + h * 1.5;
-  });
-  for (const each of far) each.classList.add("later");
-  const reveal = () => {
-    for (const each of far.splice(0, AT_ONCE)) each.classList.remove("later");
-    if (far.length) setTimeout(reveal);
-  };
-  requestAnimationFrame(() => setTimeout(reveal));
 }
 
 export function adopt(within) {

@@ -74,6 +74,6 @@ export function showTimes(within = document) {
 }
 
 export function startTimes() {
-  setTimeout(showTimes, 200); // the server has shown them: the page is painted first
+  requestAnimationFrame(() => setTimeout(showTimes, 200)); // the server has shown them: the page is painted first
   setInterval(() => document.visibilityState === "visible" && showTimes(), 1000);
 }
