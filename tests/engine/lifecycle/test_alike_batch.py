@@ -22,6 +22,7 @@ from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, new_uuids
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import PublicState
+from tests.all_cases import all_cases
 
 PAYLOADS = [b"1", b"", b"3"]
 
@@ -36,7 +37,7 @@ def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch
     return AlikeBatch(new, [3] * len(payloads), new_uuids(len(payloads)), payloads)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "more",
     [
         {},
@@ -45,7 +46,7 @@ def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch
         {"required_capabilities": ("gpu",), "payload_encoding": "json", "lane_id": "slow"},
     ],
 )
-@pytest.mark.parametrize("fresh", [False, True])
+@all_cases("fresh", [False, True])
 def test_their_columns_are_those_of_the_same_executions_one_by_one(
     more: dict[str, Any], fresh: bool
 ) -> None:
