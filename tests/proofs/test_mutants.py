@@ -41,7 +41,7 @@ def tree() -> Generator[Path]:
         yield tree
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@all_cases("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_and_compiles(mutant: Mutant, tree: Path) -> None:
     changed = {path for edit in mutant.edits for path in edit.planted(tree)}
     before = {path: path.read_text(encoding="utf-8") for path in changed}
