@@ -69,8 +69,10 @@ pooled: $(READY) ## the tests once more, every connection through PgBouncer in t
 remote: $(READY) ## the tests of clients and workers once more, each connected to a server
 	$(BIN)/pytest --through-server tests/client tests/worker -n 2 --dist worksteal -m "not timing"
 
-prove: $(READY) ## the proofs in full, under half an hour (SEED=7, ONLY="plans zombie", QUICK=1)
+prove: $(READY) ## the proofs in full, and whole what `make test` samples (SEED=7, ONLY="plans zombie", QUICK=1)
 	$(BIN)/python -m tests.proofs $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+	$(if $(ONLY)$(QUICK),,$(BIN)/pytest --whole -n 2 \
+		$$(grep -rlE 'mark\.whole|whole: bool' tests --include 'test_*.py'))
 
 mutants: $(READY) ## plant faults one at a time; the proofs must find each (SEED=7, ONLY='"name"', ALL=1)
 	$(BIN)/python -m tests.proofs.mutants $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(ALL),--all)

@@ -21,7 +21,12 @@ from tests.remote import DIRECT, THROUGH_SERVER, Servers, through, ways
 from tests.warm_server import WarmServer
 
 THROUGH = "--through-pgbouncer"
-LONGEST = ("tests/proofs/test_proofs.py", "tests/browser/test_wall.py")
+WHOLE = "--whole"
+LONGEST = (
+    "tests/docs/test_types.py",
+    "tests/proofs/test_proofs.py",
+    "tests/browser/test_wall.py",
+)
 
 # An example may take as long as the machine makes it: only tests marked `timing` bound a time.
 settings.register_profile("flowfabric", deadline=None)
@@ -34,6 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="every connection to a test's database goes through a PgBouncer in transaction mode; "
         "tests marked `session` are deselected",
+    )
+    parser.addoption(
+        WHOLE,
+        action="store_true",
+        help="tests that look at a sample, with every value of each axis in it, look at "
+        "everything; tests marked `whole` run too",
     )
     parser.addoption(
         THROUGH_SERVER,
@@ -68,11 +79,17 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest tests begin first, so that no process ends long after the others.
 
-    Behind a pooler no test can run that is about a session, or through a server about one.
+    Behind a pooler no test can run that is about a session, or through a server about one. What
+    goes on from where a sample ends is left to `make prove`.
     """
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
-    for option, marker in ((THROUGH, "session"), (THROUGH_SERVER, "direct")):
-        if config.getoption(option):
+    left_out = {
+        "session": config.getoption(THROUGH),
+        "direct": config.getoption(THROUGH_SERVER),
+        "whole": not config.getoption(WHOLE),
+    }
+    for marker, is_left_out in left_out.items():
+        if is_left_out:
             left = [item for item in items if item.get_closest_marker(marker) is not None]
             config.hook.pytest_deselected(items=left)
             items[:] = [item for item in items if item not in left]
@@ -85,6 +102,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         found = ways(metafunc.config, module, test)
         if found != [DIRECT]:
             metafunc.parametrize("way", found, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def whole(pytestconfig: pytest.Config) -> bool:
+    """Does a test look at everything, as `make prove` asks, instead of a sample?"""
+    return bool(pytestconfig.getoption(WHOLE))
 
 
 @pytest.fixture(scope="session")

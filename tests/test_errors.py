@@ -17,6 +17,7 @@ from flowfabric.db.faults import LockTimeout, SerializationConflict
 from flowfabric.errors import FlowFabricError, RetryClass, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.worker.handler import Reported
+from tests.all_cases import all_cases
 
 ID = ExecutionId(7, UUID(int=1))
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -226,9 +227,7 @@ def all_errors(root: type[FlowFabricError] = FlowFabricError) -> Iterator[type[F
         yield from all_errors(child)
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "code", "status", "retryable"), RAISED, ids=[row[2] for row in RAISED]
-)
+@all_cases(("error", "kind", "code", "status", "retryable"), RAISED, ids=[row[2] for row in RAISED])
 def test_an_error_carries_its_code_status_and_retry_class(
     error: FlowFabricError, kind: str, code: str, status: int, retryable: bool
 ) -> None:
@@ -252,7 +251,7 @@ def test_a_code_names_one_obstacle() -> None:
     assert len(set(codes)) == len(codes)
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
+@all_cases("category", CATEGORIES)
 def test_a_category_gives_its_children_kind_status_and_class(
     category: type[FlowFabricError],
 ) -> None:

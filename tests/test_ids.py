@@ -17,6 +17,7 @@ from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, PartitionKey
 from tests import given as existing
+from tests.all_cases import all_cases
 
 A_UUID = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -34,7 +35,7 @@ def test_crc16_is_xmodem() -> None:
     assert ids.crc16(b"123456789") == 0x31C3
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "crc", "of_256", "of_32"),
     [
         ("00000000-0000-0000-0000-000000000000", 0x0000, 0, 0),
@@ -93,7 +94,7 @@ def test_any_text_is_an_execution_id_or_refused_as_invalid_input(text: str) -> N
     assert told in (text.lower().partition("}")[2], "invalid_input: execution_id ")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "why"),
     [
         (A_UUID, "must look like"),
@@ -121,7 +122,7 @@ def test_a_malformed_execution_id_is_refused_with_its_reason(text: str, why: str
     assert why in str(error.value)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("partition_key", "partitions"), [(256, 256), (32768, 256), (65536, 256), (99999, 256), (8, 8)]
 )
 def test_a_partition_that_does_not_exist_is_refused(partition_key: int, partitions: int) -> None:
@@ -271,7 +272,7 @@ def test_a_partition_key_reads_back_as_it_was_written(family: str, index: int) -
     assert str(key) == f"{{{family}:{index}}}"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "why"),
     [
         ("", "braces"),

@@ -19,6 +19,7 @@ from flowfabric.joins import (
     stored_policy,
 )
 from flowfabric.states import GroupState, OnSatisfied
+from tests.all_cases import all_cases
 from tests.engine.flows.model import decision, kind_of
 
 POLICIES: list[JoinPolicy] = [
@@ -30,7 +31,7 @@ POLICIES: list[JoinPolicy] = [
 ]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@all_cases("policy", POLICIES)
 def test_a_policy_comes_back_from_its_columns(policy: JoinPolicy) -> None:
     assert stored_policy(*policy_columns(policy)) == policy
     assert policy_columns(policy) == kind_of(policy)
@@ -41,7 +42,7 @@ def test_the_others_are_cancelled_unless_something_else_is_said() -> None:
     assert AnyOf(OnSatisfied.LET_RUN) == AnyOf("let_run")
 
 
-@pytest.mark.parametrize("k", [0, -1, 1.0, True, "2", None])
+@all_cases("k", [0, -1, 1.0, True, "2", None])
 def test_a_quorum_needs_a_whole_number(k: Any) -> None:
     with pytest.raises(ValidationError, match=r"k .*must be a whole number"):
         Quorum(k)
@@ -72,8 +73,8 @@ def counts_up_to(most: int) -> list[tuple[int, int, int, int]]:
     return [each for each in product(some, some, some, some) if sum(each) <= most]
 
 
-@pytest.mark.parametrize("expected_n", [None, 1, 2, 4, 5])
-@pytest.mark.parametrize("policy", POLICIES)
+@all_cases("expected_n", [None, 1, 2, 4, 5])
+@all_cases("policy", POLICIES)
 def test_a_group_is_decided_as_the_text_says(policy: JoinPolicy, expected_n: int | None) -> None:
     kind, k, _ = kind_of(policy)
     for s, f, x, u in counts_up_to(5):

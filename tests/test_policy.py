@@ -26,6 +26,7 @@ from flowfabric.policy import (
     grace_milliseconds,
     milliseconds,
 )
+from tests.all_cases import all_cases
 
 HUNDRED_YEARS_MS = 100 * 365 * 24 * 60 * 60 * 1000
 
@@ -108,7 +109,7 @@ def test_a_policy_made_in_python_is_checked_as_well() -> None:
 # What is refused.
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("policy", "where"),
     [
         (None, "object"),
@@ -162,7 +163,7 @@ def nested(path: str, beside: dict[str, Any], value: object) -> dict[str, Any]:
     return policy
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("path", "beside", "most"),
     [(*field, HUNDRED_YEARS_MS) for field in MS_FIELDS]
     + [(*field, 2**31 - 1) for field in COUNT_FIELDS],
@@ -176,7 +177,7 @@ def test_a_number_out_of_range_is_refused_by_name(
         assert fault(nested(path, beside, value)) == f"{path} {value} is out of range"
 
 
-@pytest.mark.parametrize("multiplier", [0.99, 0, -1, 1000.5, math.inf, math.nan])
+@all_cases("multiplier", [0.99, 0, -1, 1000.5, math.inf, math.nan])
 def test_a_multiplier_that_shrinks_or_explodes_is_refused(multiplier: float) -> None:
     backoff = {"type": "exponential", "multiplier": multiplier}
 
@@ -186,7 +187,7 @@ def test_a_multiplier_that_shrinks_or_explodes_is_refused(multiplier: float) -> 
 # Capabilities.
 
 
-@pytest.mark.parametrize("capabilities", ["gpu", 5, [5], ["a b"], {"gpu": 1}])
+@all_cases("capabilities", ["gpu", 5, [5], ["a b"], {"gpu": 1}])
 def test_capabilities_that_cannot_be_are_refused_in_a_policy_too(capabilities: object) -> None:
     routing = {"required_capabilities": capabilities}
 
@@ -207,8 +208,8 @@ def test_a_policy_names_the_capabilities_it_requires() -> None:
     )
 
 
-@pytest.mark.parametrize("side", ["required", "worker"])
-@pytest.mark.parametrize(
+@all_cases("side", ["required", "worker"])
+@all_cases(
     ("given_", "why"),
     [
         ("gpu", "not_array"),
@@ -239,7 +240,7 @@ def test_a_capability_that_cannot_be_is_refused_with_its_reason(
     assert (error.value.code, error.value.detail) == ("invalid_capabilities", f"{side}:{why}")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "given_",
     [
         [],
@@ -263,7 +264,7 @@ def test_capabilities_come_back_sorted_once_each_and_case_sensitive() -> None:
 # Small things.
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("duration", "ms"),
     [
         (0, 0),
@@ -282,7 +283,7 @@ def test_a_duration_is_whole_milliseconds(duration: float | timedelta, ms: int) 
     assert isinstance(milliseconds(duration), int)
 
 
-@pytest.mark.parametrize("duration", [math.nan, math.inf, -math.inf, True, "1s", None, []])
+@all_cases("duration", [math.nan, math.inf, -math.inf, True, "1s", None, []])
 def test_a_duration_that_is_no_number_is_refused_as_invalid_input(duration: Any) -> None:
     with pytest.raises(ValidationError) as error:
         milliseconds(duration)
@@ -322,7 +323,7 @@ def test_a_handler_asks_for_a_retry_with_an_exception() -> None:
     assert str(RetryLater("later")) == RetryLater("later").reason == "later"
 
 
-@pytest.mark.parametrize("after", [True, "30", [], math.nan, math.inf, 1e30])
+@all_cases("after", [True, "30", [], math.nan, math.inf, 1e30])
 def test_a_wait_that_is_no_duration_is_refused(after: Any) -> None:
     with pytest.raises(ValidationError, match="invalid_input: after ") as error:
         RetryLater(after=after)
@@ -362,7 +363,7 @@ MADE: list[tuple[type[msgspec.Struct], str, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "field", "value"),
     [(kind, field, value) for kind, field, values in MADE for value in values],
 )
@@ -410,7 +411,7 @@ def test_a_policy_is_stored_under_the_names_of_the_spec() -> None:
     assert ExecutionPolicy().as_json() == b"{}"
 
 
-@pytest.mark.parametrize("grace", [-1, -0.001, True, "5", math.nan, math.inf, 2**53])
+@all_cases("grace", [-1, -0.001, True, "5", math.nan, math.inf, 2**53])
 def test_a_grace_that_cannot_be_is_refused_under_the_code_of_the_spec(grace: Any) -> None:
     with pytest.raises(ValidationError) as error:
         grace_milliseconds(grace)

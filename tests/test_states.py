@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from flowfabric.db.rows import Connection
 from flowfabric.states import (
     AttemptState,
@@ -17,6 +15,7 @@ from flowfabric.states import (
     TerminalOutcome,
     derive_public_state,
 )
+from tests.all_cases import all_cases
 
 A_TABLE_WITHOUT_CHECKS = (
     "CREATE TEMP TABLE vectors (LIKE ff.exec_core INCLUDING GENERATED INCLUDING DEFAULTS)"
@@ -127,7 +126,7 @@ async def test_an_execution_is_active_exactly_while_it_has_a_lease(db: Connectio
     }
 
 
-@pytest.mark.parametrize("eligibility", EligibilityState)
+@all_cases("eligibility", EligibilityState)
 def test_an_end_without_an_outcome_reads_as_failed(eligibility: EligibilityState) -> None:
     derived = derive_public_state(
         LifecyclePhase.TERMINAL, eligibility, TerminalOutcome.NONE, resume_pending=False

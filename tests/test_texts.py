@@ -20,6 +20,7 @@ from flowfabric.ids import (
     parse_uuid,
     storable_text,
 )
+from tests.all_cases import all_cases
 
 LONE = "\ud800"
 anything = st.text(st.characters(exclude_categories=()), max_size=400)
@@ -33,7 +34,7 @@ def worker_of(value: str) -> str:
     return check_worker_name(value, field="worker_id")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("check", "field", "value", "why"),
     [
         (check_lane, "lane_id", "", "must not be empty"),
@@ -83,7 +84,7 @@ def test_a_name_that_cannot_be_is_refused_by_field_and_value(
     assert why in error.value.detail
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("check", "value"),
     [
         (check_lane, "a"),

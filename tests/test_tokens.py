@@ -20,6 +20,7 @@ from flowfabric.errors import InvalidToken, MissingToken, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.tokens import TokenParts, WaitpointToken, parse_token, sign_token, verify_token
 from flowfabric.wire import wire
+from tests.all_cases import all_cases
 
 EXECUTION = ExecutionId(7, UUID("550e8400-e29b-41d4-a716-446655440000"))
 WAITPOINT = UUID("6ba7b810-9dad-41d1-80b4-00c04fd430c8")
@@ -94,7 +95,7 @@ MALFORMED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("text", MALFORMED)
+@all_cases("text", MALFORMED)
 def test_a_text_that_is_no_token_is_invalid(text: Any) -> None:
     with pytest.raises(InvalidToken) as refused:
         parse_token(text)

@@ -34,6 +34,7 @@ from flowfabric.errors import StaleLease
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import AttemptType, FrameMode, PublicState
+from tests.all_cases import all_cases
 
 ID = ExecutionId.mint()
 NOW = datetime(2026, 11, 16, 5, 10, 11, 123000, tzinfo=UTC)
@@ -118,7 +119,7 @@ def test_values_cross_the_wire_unchanged(packed: bool) -> None:
     assert crossed(union, several, use="out", packed=packed) == several
 
 
-@pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
+@all_cases("kind", STRUCTS, ids=lambda kind: kind.__name__)
 def test_every_type_of_the_engine_has_a_form(kind: type[msgspec.Struct]) -> None:
     for wanted in (Wanted("in"), Wanted("out"), Wanted("in", True), Wanted("out", True)):
         msgspec.json.Decoder(form(kind, wanted).wire)

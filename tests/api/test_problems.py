@@ -6,13 +6,13 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-import pytest
 
 from flowfabric import errors
 from flowfabric.api.problems import error_of, problem_of
 from flowfabric.errors import FlowFabricError, NotFound, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.server.openapi import problem_kinds
+from tests.all_cases import all_cases
 
 CLASSES = [
     each
@@ -39,7 +39,7 @@ def test_every_class_has_its_kind_in_the_document() -> None:
     assert known >= ValidationError.CODES
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+@all_cases("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_class_becomes_a_problem_with_its_facts(kind: type[FlowFabricError]) -> None:
     error = made(kind)
     if isinstance(error, ValidationError):

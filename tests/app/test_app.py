@@ -21,6 +21,7 @@ from flowfabric import (
     RetryLater,
     ValidationError,
 )
+from tests.all_cases import all_cases
 
 if TYPE_CHECKING:
     from nowhere import Missing  # pyright: ignore[reportMissingImports]  that is the point
@@ -105,7 +106,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("function", "names"), IMPOSSIBLE, ids=[f"{why}-{n}" for n, (_, why) in enumerate(IMPOSSIBLE)]
 )
 def test_a_function_that_cannot_be_a_task_is_refused_by_name(
@@ -166,7 +167,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "why"), SETTINGS, ids=[str(given) for given, _ in SETTINGS])
+@all_cases(("settings", "why"), SETTINGS, ids=[str(given) for given, _ in SETTINGS])
 def test_a_setting_that_cannot_be_honoured_is_refused(settings: dict[str, Any], why: str) -> None:
     app = App()
 
@@ -198,7 +199,7 @@ def loose(function: Any) -> Any:
     return function
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("write", "why"),
     [
         (lambda: loose(App)(codec="json"), "codec 'json' must be a codec"),
@@ -280,7 +281,7 @@ WORKERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "why"), WORKERS, ids=[str(given) for given, _ in WORKERS])
+@all_cases(("settings", "why"), WORKERS, ids=[str(given) for given, _ in WORKERS])
 def test_a_worker_with_impossible_settings_is_not_made(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         App().worker(**{"dsn": "postgresql://localhost/nowhere", **settings})

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric import App, Client, Codec, Ctx, ExecutionFailed, JsonCodec, MsgpackCodec
+from tests.all_cases import all_cases
 from tests.given import created
 
 CODECS: list[Codec] = [JsonCodec(), MsgpackCodec()]
@@ -47,8 +48,8 @@ def test_plain_data_comes_back_equal(codec: Codec, value: Any) -> None:
     assert codec.decoder(Any)(codec.encode(value)) == value
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-@pytest.mark.parametrize(
+@all_cases("codec", CODECS, ids=lambda codec: codec.name)
+@all_cases(
     ("wanted", "value"),
     [
         (Point, Point(1, 2)),
@@ -68,8 +69,8 @@ def test_a_value_of_the_wrong_shape_is_refused(codec: Codec) -> None:
         codec.decoder(Point)(codec.encode({"x": "one"}))
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-@pytest.mark.parametrize("broken", [b"", b"\xc1", b'{"x": 1'], ids=["empty", "noise", "cut"])
+@all_cases("codec", CODECS, ids=lambda codec: codec.name)
+@all_cases("broken", [b"", b"\xc1", b'{"x": 1'], ids=["empty", "noise", "cut"])
 def test_bytes_that_are_not_of_the_codec_are_refused(codec: Codec, broken: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         codec.decoder(Point)(broken)

@@ -12,6 +12,7 @@ from flowfabric.app.codec import MSGPACK
 from flowfabric.errors import Fail, ValidationError
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.wire import read_untyped, wire
+from tests.all_cases import all_cases
 
 app = App()
 
@@ -49,7 +50,7 @@ def circle() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "path"),
     [
         (math.nan, r"\$\.a is nan"),
@@ -114,7 +115,7 @@ def test_bytes_that_are_nested_too_deeply_are_shown_as_they_are() -> None:
     assert isinstance(wire(stored), str)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, deep(200_000), circle(), {(1, 2): 3}])
+@all_cases("value", [math.nan, math.inf, deep(200_000), circle(), {(1, 2): 3}])
 def test_a_policy_is_held_to_the_same(value: Any) -> None:
     with pytest.raises(ValidationError, match="cannot be stored"):
         ExecutionPolicy(stream_policy={"x": value})

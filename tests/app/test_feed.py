@@ -15,6 +15,7 @@ from flowfabric import AnyOf, App, Client, Ctx, Fail, Flow, Member, Quorum, Vali
 from flowfabric.app.check_call import check_call
 from flowfabric.app.codec import JSON, MSGPACK, Codec
 from flowfabric.app.passable import passable
+from tests.all_cases import all_cases
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -41,7 +42,7 @@ class Part(TypedDict):
     image: str
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("source", "target", "answer"),
     [
         (int, int, True),
@@ -117,7 +118,7 @@ def below(upstream: Member[Any], codec: Codec = JSON, /, **arguments: Any) -> Me
     return upstream._flow.add(call)  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("returns", "arguments", "feed", "ref"),
     [
         (int, {"n": int}, True, "argument:n"),
@@ -154,7 +155,7 @@ def test_a_result_becomes_the_argument_that_it_fits_or_the_whole_input(
     assert drawn.upstreams == {"up": ref}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("returns", "arguments", "feed", "said"),
     [
         (str, {"n": int}, True, "task 'up' returns str, and task 'down' takes n: int"),

@@ -33,6 +33,7 @@ from flowfabric.errors import CycleDetected, FlowAlreadyStarted, LaneNotAcceptin
 from flowfabric.joins import JoinPolicy
 from flowfabric.states import DerivedFlowState, PublicState
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import Another
 from tests.worker.facts import count, creating_transactions
 
@@ -156,7 +157,7 @@ def test_a_member_has_one_policy_for_all_its_upstreams(
     assert list(last.after(b, policy=first).upstreams) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("settings", "said"),
     [
         ({"delay": -1}, "delay -1 must not be negative"),

@@ -10,6 +10,7 @@ import pytest
 
 from flowfabric import App, ResultDecodeError, Task
 from flowfabric.errors import Fail
+from tests.all_cases import all_cases
 
 
 class Receipt(msgspec.Struct):
@@ -54,9 +55,7 @@ MISTYPED: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "why"), MISTYPED, ids=[why for *_, why in MISTYPED]
-)
+@all_cases(("annotation", "value", "why"), MISTYPED, ids=[why for *_, why in MISTYPED])
 def test_a_value_of_another_type_than_was_declared_is_refused_by_its_place(
     annotation: Any, value: Any, why: str
 ) -> None:
@@ -66,7 +65,7 @@ def test_a_value_of_another_type_than_was_declared_is_refused_by_its_place(
     assert (refused.value.category, refused.value.may_retry) == ("result_encode", False)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("annotation", "value", "read"),
     [
         (float, 1, 1.0),
@@ -100,7 +99,7 @@ UNENCODABLE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "why"), UNENCODABLE, ids=[why for _, why in UNENCODABLE])
+@all_cases(("value", "why"), UNENCODABLE, ids=[why for _, why in UNENCODABLE])
 def test_a_value_that_cannot_be_encoded_is_named_by_place_and_type(value: Any, why: str) -> None:
     with pytest.raises(Fail, match=f"result of 'charge' cannot be encoded: {why}") as refused:
         returning(Any).encode_result(value, "json")

@@ -11,6 +11,7 @@ from flowfabric import App, Call, ConfigError, Ctx, Retry
 from flowfabric.app.schedule import define_schedule, redefine_schedule
 from flowfabric.errors import ValidationError
 from flowfabric.states import ScheduleSource
+from tests.all_cases import all_cases
 
 
 def shop() -> App:
@@ -61,7 +62,7 @@ def test_a_schedule_has_the_settings_of_its_task_and_its_own() -> None:
     assert definition.source is ScheduleSource.CODE
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "options", "said"),
     [
         ("", {"cron": "@daily"}, "schedule: name: name '' must not be empty"),

@@ -12,6 +12,7 @@ import pydantic
 import pytest
 
 from flowfabric import App, Client, Ctx, ExecutionFailed, MsgpackCodec, Retry, Task, ValidationError
+from tests.all_cases import all_cases
 
 
 @dataclasses.dataclass
@@ -176,7 +177,7 @@ MISFITS: list[tuple[str, Callable[[Task[..., Any]], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("why", "misfit"), MISFITS, ids=[why for why, _ in MISFITS])
+@all_cases(("why", "misfit"), MISFITS, ids=[why for why, _ in MISFITS])
 def test_arguments_that_do_not_fit_are_refused_when_the_call_is_made(
     why: str, misfit: Callable[[Task[..., Any]], Any]
 ) -> None:

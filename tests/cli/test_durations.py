@@ -6,10 +6,11 @@ import pytest
 
 from flowfabric.cli.durations import duration, spoken
 from flowfabric.errors import ValidationError
+from tests.all_cases import all_cases
 from tests.cli.conftest import Inside, one_line
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "meant"),
     [
         ("250ms", timedelta(milliseconds=250)),
@@ -28,7 +29,7 @@ def test_a_duration_is_a_number_and_a_unit(written: str, meant: timedelta) -> No
     assert duration(written, field="--grace") == meant
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "written", ["", "x", "h", "-1h", "1 h", "1y", "1H", "1h30m", "1e3", ".5h", "1.h", "٣h", "∞"]
 )
 def test_anything_else_is_refused_by_name(written: str) -> None:
@@ -44,7 +45,7 @@ def test_one_that_no_calendar_has_is_too_long() -> None:
         duration(f"{'9' * 20}w", field="--grace")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("length", "said"),
     [
         (timedelta(days=7), "7d"),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
-
 from flowfabric import App, Ctx, errors
 from flowfabric.cli.exit_codes import exit_code
+from tests.all_cases import all_cases
 from tests.cli.conftest import Inside, one_line
 
 
@@ -17,7 +16,7 @@ def classes(kind: type[errors.FlowFabricError]) -> Iterator[type[errors.FlowFabr
         yield from classes(each)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("error", "code"),
     [
         (errors.ExecutionFailed.__new__(errors.ExecutionFailed), 1),

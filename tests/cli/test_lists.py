@@ -14,6 +14,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspensions.send_signal import NewSignal
 from tests import given
+from tests.all_cases import all_cases
 from tests.cli.conftest import Inside
 from tests.engine.flows.graphs import submitted
 from tests.engine.schedules.stored import define
@@ -101,7 +102,7 @@ async def test_lanes_are_listed_by_state(ff: Inside, db: Connection) -> None:
     assert "No such lanes" in (await ff("lanes", "list", "--state", "disabled")).out
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "said"),
     [
         ("short", "short"),

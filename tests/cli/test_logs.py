@@ -13,6 +13,7 @@ import typer
 from flowfabric.audit import audit
 from flowfabric.cli.logs import JsonFormatter, TextFormatter, log_to_terminal
 from flowfabric.errors import ConfigError
+from tests.all_cases import all_cases
 
 
 @contextlib.contextmanager
@@ -108,7 +109,7 @@ class Odd:
         return "odd"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "value", [{"a": [1]}, {(1, 2): 3}, float("nan"), 10**40, Odd(), b"x", "\ud800"], ids=type
 )
 def test_json_has_every_field_of_the_record_whatever_its_value(value: object) -> None:

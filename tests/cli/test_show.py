@@ -17,6 +17,7 @@ from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.policy import FixedBackoff
 from tests import given
+from tests.all_cases import all_cases
 from tests.cli.conftest import Inside
 
 TRACEBACK = "Traceback (most recent call last):\n" + "  File shop.py\n" * 400 + "KeyError: 'x'\n"
@@ -118,7 +119,7 @@ VALUES: list[tuple[bytes, str | None, bool, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "encoding", "full", "text"), VALUES)
+@all_cases(("data", "encoding", "full", "text"), VALUES)
 def test_a_value_is_shown_as_json_as_text_or_as_digits(
     data: bytes, encoding: Any, full: bool, text: str
 ) -> None:

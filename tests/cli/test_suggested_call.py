@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 import msgspec
-import pytest
 
 from flowfabric import App, Ctx, Depends, Retry
 from flowfabric.cli import example
 from flowfabric.cli.suggested_call import suggested_call
+from tests.all_cases import all_cases
 
 
 class Colour(enum.Enum):
@@ -102,7 +102,7 @@ async def choices(
 async def bounds(ctx: Ctx, rules: Rules) -> None: ...
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "function",
     [
         nothing,

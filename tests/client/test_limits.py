@@ -14,6 +14,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.errors import ConfigError, NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
+from tests.all_cases import all_cases
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -138,7 +139,7 @@ async def test_numbers_that_are_no_limit_are_refused_everywhere(
         assert await client.limits.list() == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("count", "per"), [(10, None), (10, 0), (10, -1), (0, 60), (-1, 60), (1.0, 60), (True, 60)]
 )
 def test_a_rate_needs_a_count_and_a_window(count: Any, per: Any) -> None:

@@ -12,6 +12,7 @@ from flowfabric import AnyOf, App, Client, Ctx, Flow, ValidationError
 from flowfabric.db.rows import Connection
 from flowfabric.engine import Claimant, NewExecution
 from tests import given
+from tests.all_cases import all_cases
 
 app = App()
 
@@ -90,7 +91,7 @@ FLOWS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("draw", "why"), FLOWS, ids=[why for _, why in FLOWS])
+@all_cases(("draw", "why"), FLOWS, ids=[why for _, why in FLOWS])
 def test_a_flow_is_checked_while_it_is_drawn(draw: Callable[[Any], Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         draw(Flow("graph"))

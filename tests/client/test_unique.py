@@ -21,6 +21,7 @@ from flowfabric import (
 from flowfabric.states import PublicState
 from flowfabric.sync import Client as SyncClient
 from flowfabric.testing import Clock
+from tests.all_cases import all_cases
 
 pytestmark = pytest.mark.timeout(60)
 app = App()
@@ -129,7 +130,7 @@ async def test_a_submit_does_not_change_an_execution_that_has_started(
         assert [await first.result(5), await second.result(5)] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "wrong",
     [
         lambda: Unique(""),

@@ -22,6 +22,7 @@ from flowfabric.conditions import (
     keys_of,
 )
 from flowfabric.errors import ValidationError
+from tests.all_cases import all_cases
 from tests.conditions.signals import conditions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,7 +76,7 @@ REFUSED: list[tuple[str, Condition, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "condition", "keys"), REFUSED)
+@all_cases(("wanted", "condition", "keys"), REFUSED)
 def test_a_condition_that_breaks_a_rule_is_refused_by_its_code(
     wanted: str, condition: Condition, keys: tuple[str, ...]
 ) -> None:
@@ -101,7 +102,7 @@ ACCEPTED: list[tuple[Condition, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "keys"), ACCEPTED)
+@all_cases(("condition", "keys"), ACCEPTED)
 def test_any_other_condition_is_accepted(condition: Condition, keys: tuple[str, ...]) -> None:
     assert code(condition, *keys) is None
 
@@ -142,7 +143,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "message"), WRONG)
+@all_cases(("condition", "message"), WRONG)
 def test_a_value_of_another_type_is_named(condition: Any, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         check_condition(condition, bindings=["a"], timeout=True)

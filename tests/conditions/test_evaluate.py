@@ -25,6 +25,7 @@ from flowfabric.conditions import (
     required_names,
     satisfiers,
 )
+from tests.all_cases import all_cases
 from tests.conditions.signals import KEYS, Arrived, arrivals, arrived, conditions
 
 Arrivals = dict[str, list[Arrived]]
@@ -67,7 +68,7 @@ SATISFIED: list[tuple[Condition, Arrivals, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "signals", "answer"), SATISFIED)
+@all_cases(("condition", "signals", "answer"), SATISFIED)
 def test_a_condition_is_satisfied_as_the_text_says(
     condition: Condition, signals: Arrivals, answer: bool
 ) -> None:
@@ -107,7 +108,7 @@ SATISFIERS: list[tuple[Condition, Arrivals, list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "signals", "ids"), SATISFIERS)
+@all_cases(("condition", "signals", "ids"), SATISFIERS)
 def test_the_first_of_each_leaf_satisfies_and_of_a_count_the_first_of_each_that_differs(
     condition: Condition, signals: Arrivals, ids: list[int]
 ) -> None:
@@ -137,7 +138,7 @@ MATCHES: list[tuple[Condition, Arrivals, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "signals", "match"), MATCHES)
+@all_cases(("condition", "signals", "match"), MATCHES)
 def test_the_last_signal_is_told_how_it_relates_to_the_condition(
     condition: Condition, signals: Arrivals, match: str
 ) -> None:
@@ -239,7 +240,7 @@ def test_one_signal_more_never_takes_the_answer_back_and_counts_only_if_it_match
         assert is_satisfied(condition, more) is is_satisfied(condition, signals)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("condition", "signals", "left"),
     [
         (Single("a"), {}, Single("a")),
@@ -294,7 +295,7 @@ CLOSED: list[tuple[Condition, Arrivals, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "signals", "takes", "can"), CLOSED)
+@all_cases(("condition", "signals", "takes", "can"), CLOSED)
 def test_whether_signals_can_still_satisfy_a_condition(
     condition: Condition, signals: Arrivals, takes: str, can: bool
 ) -> None:

@@ -24,6 +24,7 @@ from flowfabric.conditions import (
     keys_of,
 )
 from flowfabric.errors import ValidationError
+from tests.all_cases import all_cases
 from tests.conditions.signals import Arrived, conditions
 
 WRITTEN: list[tuple[Condition, Any]] = [
@@ -85,7 +86,7 @@ WRITTEN: list[tuple[Condition, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "written"), WRITTEN)
+@all_cases(("condition", "written"), WRITTEN)
 def test_a_condition_is_written_and_read_as_the_text_says(
     condition: Condition, written: Any
 ) -> None:
@@ -142,7 +143,7 @@ UNKNOWN: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("node", UNKNOWN)
+@all_cases("node", UNKNOWN)
 def test_what_is_not_known_is_kept_as_it_is_and_never_satisfied(node: Any) -> None:
     read = decode_condition(json.dumps(node))
 
@@ -184,9 +185,7 @@ def test_any_json_can_be_read(value: Any) -> None:
     assert decode_condition(encode_condition(read)) == read
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "nonsense", b"\xff", "[" * 100_000, '{"AnyOf":[' * 40 + "]}" * 40]
-)
+@all_cases("text", ["", "{", "nonsense", b"\xff", "[" * 100_000, '{"AnyOf":[' * 40 + "]}" * 40])
 def test_a_text_that_is_no_json_or_absurdly_deep_is_refused(text: Any) -> None:
     with pytest.raises(ValidationError, match="condition"):
         decode_condition(text)

@@ -14,6 +14,7 @@ from flowfabric.dashboard.settings import READONLY
 from flowfabric.dashboard.table import Act
 from flowfabric.server.app import Application
 from flowfabric.states import LaneState, PublicState, Role
+from tests.all_cases import all_cases
 from tests.dashboard.busy import Busy
 from tests.dashboard.conftest import Person, browser, form_token, log_in
 
@@ -246,7 +247,7 @@ async def test_payloads_are_redacted_or_hidden(busy: Busy, person: Person) -> No
             assert text not in page, (name, text)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "given", ["//evil.example", "https://evil.example", "/\\evil.example", "x", "", "/a\nb", "/ä"]
 )
 def test_a_login_goes_on_below_the_dashboard_only(given: str) -> None:

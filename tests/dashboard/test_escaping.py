@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from flowfabric.dashboard import render
 from flowfabric.dashboard.escaping import EscapingEnvironment, escaped
+from tests.all_cases import all_cases
 
 
 class Hostile(StrEnum):
@@ -32,7 +33,7 @@ class Name:
         return "<i>"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "value",
     [
         "",
@@ -54,7 +55,7 @@ def test_every_value_is_escaped_as_jinja_escapes_it(value: object) -> None:
     assert str(escaped(value)) == str(escape(value))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "source",
     [
         "{{ text }}",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flowfabric import Engine, QuotaLimits
 from flowfabric.budgets import budget_id
 from flowfabric.dashboard.pages.event_subjects import subject
 from flowfabric.server.app import Application
 from flowfabric.states import LaneState
+from tests.all_cases import all_cases
 from tests.dashboard.conftest import browser
 
 
@@ -37,7 +36,7 @@ async def test_an_event_of_a_lane_a_budget_or_a_limit_links_to_it(
     assert found == [200, 200, 200]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("details", "about"),
     [
         ({"schedule": "nightly", "namespace": "a"}, ("/schedules/nightly", "nightly")),

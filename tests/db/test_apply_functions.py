@@ -25,6 +25,7 @@ from flowfabric.db.migrate import migrate, migrations
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.errors import FlowFabricError, Unavailable
+from tests.all_cases import all_cases
 from tests.walls.sources import bare
 
 FILES = Path(module.__file__).parent / "functions"
@@ -61,7 +62,7 @@ def shipped(monkeypatch: pytest.MonkeyPatch, *more: Function) -> None:
 # The files.
 
 
-@pytest.mark.parametrize("function", KEPT, ids=lambda function: function.name)
+@all_cases("function", KEPT, ids=lambda function: function.name)
 def test_a_file_says_what_its_one_function_is_for_and_creates_it(function: Function) -> None:
     created = re.findall(r"^CREATE\b.*", function.sql, re.MULTILINE)
 

@@ -13,6 +13,7 @@ from flowfabric.db.pool import Pool, connect
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.db.transaction import repeated, run
 from flowfabric.errors import FlowFabricError, TransportError
+from tests.all_cases import all_cases
 from tests.db.facts import disconnected, until
 from tests.worker.facts import eventually
 
@@ -201,8 +202,8 @@ async def open_alone(config: DatabaseConfig) -> None:
     await conn.close()
 
 
-@pytest.mark.parametrize("opened", [open_pool, open_alone])
-@pytest.mark.parametrize(
+@all_cases("opened", [open_pool, open_alone])
+@all_cases(
     "dsn",
     [
         f"postgresql://user:{SECRET}@127.0.0.1:1/app",

@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe, fetch_one, positional
 from flowfabric.errors import ValidationError
+from tests.all_cases import all_cases
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -16,7 +17,7 @@ class Pair(msgspec.Struct, frozen=True):
     word: str | None
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("named", "numbered", "names"),
     [
         ("SELECT 1", "SELECT 1", ()),

@@ -15,6 +15,7 @@ from flowfabric.errors import (
     Unavailable,
     ValidationError,
 )
+from tests.all_cases import all_cases
 
 RAISE = "DO $$ BEGIN RAISE SQLSTATE '{}' USING MESSAGE = 'provoked'; END $$"
 
@@ -40,7 +41,7 @@ async def test_what_a_statement_does_wrong_is_not(db: Connection, sqlstate: str)
     assert find_trouble(await provoked(db, sqlstate)) is None
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("error", "trouble"),
     [
         (TransportError("gone"), True),

@@ -17,6 +17,7 @@ import yaml
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.settings import Settings
 from flowfabric.states import Scope
+from tests.all_cases import all_cases
 from tests.deploy.commands import DEPLOY, ROOT, check_command, option
 
 STEPS = [
@@ -55,7 +56,7 @@ def stop_of_the_server(given: Mapping[str, str]) -> float:
     return settings.drain_delay + settings.shutdown_grace
 
 
-@pytest.mark.parametrize("path", PLACES, ids=lambda path: path.name)
+@all_cases("path", PLACES, ids=lambda path: path.name)
 def test_a_variable_that_is_named_is_one_that_is_read(path: Path) -> None:
     assert set(re.findall(r"\bFF_[A-Z_]+\b", path.read_text())) <= VARIABLES
 

@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any
 
-import pytest
 import yaml
 
 from flowfabric.counters import COUNTERS, Distribution, EventCount
+from tests.all_cases import all_cases
 from tests.deploy.commands import DEPLOY
 
 RULES: list[dict[str, Any]] = [
@@ -38,7 +38,7 @@ LABELS = {
 OF_SCRAPES = {"job", "instance", "le"}
 
 
-@pytest.mark.parametrize("name", EXPRESSIONS)
+@all_cases("name", EXPRESSIONS)
 def test_an_expression_uses_metrics_and_labels_that_exist(name: str) -> None:
     expression = EXPRESSIONS[name]
     asked = re.findall(r"\b(ff_\w+)(?:\{([^}]*)\})?", expression)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.all_cases import all_cases
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name_of, prose, text_of
 
 NAMES = [name_of(page) for page in PAGES]
@@ -32,7 +33,7 @@ DEEPER = re.compile(
 """A module that programs do not import; `flowfabric.worker` is the name of a logger too."""
 
 
-@pytest.mark.parametrize("page", NAMES)
+@all_cases("page", NAMES)
 def test_links_lead_somewhere(page: str) -> None:
     for link in links(page):
         if link.startswith("https://"):
@@ -44,7 +45,7 @@ def test_links_lead_somewhere(page: str) -> None:
             assert fragment in anchors(name_of(target)), f"{page}: {link}"
 
 
-@pytest.mark.parametrize("page", NAMES)
+@all_cases("page", NAMES)
 def test_every_page_can_be_reached(page: str) -> None:
     if page == "README.md":
         return
@@ -59,7 +60,7 @@ def test_every_page_can_be_reached(page: str) -> None:
     assert set(linking) - {page}
 
 
-@pytest.mark.parametrize("page", NAMES)
+@all_cases("page", NAMES)
 def test_every_example_is_a_file_or_is_run(page: str) -> None:
     for each in blocks(page):
         match each.language:
@@ -86,14 +87,14 @@ def test_every_example_that_is_marked_has_its_test() -> None:
     assert [name for name in marked if f'"{name}"' not in tests] == []
 
 
-@pytest.mark.parametrize("page", NAMES)
+@all_cases("page", NAMES)
 def test_examples_import_only_what_is_public(page: str) -> None:
     for each in blocks(page):
         if each.language == "python":
             assert _modules_imported(each.text) <= PUBLIC, each
 
 
-@pytest.mark.parametrize("page", [page for page in NAMES if page != "CONTRIBUTING.md"])
+@all_cases("page", [page for page in NAMES if page != "CONTRIBUTING.md"])
 def test_pages_name_no_module_below_the_public_ones(page: str) -> None:
     assert DEEPER.findall(prose(page)) == []
 
@@ -110,18 +111,18 @@ def _modules_imported(text: str) -> set[str]:
     return {name for name in found if name.split(".")[0] == "flowfabric"}
 
 
-@pytest.mark.parametrize("page", NAMES)
+@all_cases("page", NAMES)
 def test_python_examples_fit_the_line(page: str) -> None:
     for each in blocks(page):
         assert all(len(line) <= 100 for line in each.text.splitlines()), each
 
 
-@pytest.mark.parametrize("page", NAMES)
+@all_cases("page", NAMES)
 def test_no_page_shows_the_machine_it_was_written_on(page: str) -> None:
     assert re.search(r"(/tmp/|/home/|/root/|(?<!/v1)/work/|/Users/|C:\\)", text_of(page)) is None
 
 
-@pytest.mark.parametrize("page", NAMES)
+@all_cases("page", NAMES)
 def test_prose_is_wrapped(page: str) -> None:
     for line in prose(page).splitlines():
         assert len(line) <= 104 or line.startswith("|"), f"{page}: {line}"

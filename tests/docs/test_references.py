@@ -34,6 +34,7 @@ from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.outbox import Event
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.reconcile.sweeps import SWEEPS
+from tests.all_cases import all_cases
 from tests.docs.pages import prose, quoted, rows, sections
 
 CLI = "docs/reference/cli.md"
@@ -61,7 +62,7 @@ def test_every_command_is_there_and_no_other() -> None:
     assert set(sections(CLI, 2)) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@all_cases("name", COMMANDS)
 def test_a_command_has_the_options_that_are_written(name: str) -> None:
     options = [each for each in COMMANDS[name].params if each.param_type_name == "option"]
     spelled = [(*each.opts, *each.secondary_opts) for each in options]
@@ -73,7 +74,7 @@ def test_a_command_has_the_options_that_are_written(name: str) -> None:
     assert sorted(written) == sorted(spelled)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@all_cases("name", COMMANDS)
 def test_an_option_has_the_default_that_is_written(name: str) -> None:
     defaults = {each.opts[0]: each.default for each in COMMANDS[name].params}
 
@@ -88,7 +89,7 @@ def test_an_option_has_the_default_that_is_written(name: str) -> None:
             assert not default.replace(".", "").isdigit(), cell
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@all_cases("name", COMMANDS)
 def test_a_command_is_shown_with_its_arguments(name: str) -> None:
     arguments = [each for each in COMMANDS[name].params if each.param_type_name == "argument"]
     shown = {word for each in quoted(sections(CLI, 2)[name]) for word in each.split(" ")}
@@ -245,7 +246,7 @@ def test_every_public_name_is_on_the_page() -> None:
     assert {title.split(".")[0] if title[0].isupper() else title for title in headings} <= public
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("title", "function"),
     [
         ("App.task", App.task),
@@ -278,7 +279,7 @@ def test_a_call_has_the_parameters_that_are_written(title: str, function: Any) -
     assert written == taken
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("title", "kind"),
     [
         ("App", App),

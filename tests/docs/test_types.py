@@ -69,6 +69,7 @@ def written(place: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # the first time, mypy has no cache
 async def test_mypy_accepts_every_example(reader: Reader) -> None:
     written(reader.place)
 

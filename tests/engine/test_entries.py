@@ -22,6 +22,7 @@ from flowfabric.errors import ConfigError, FlowFabricError, NotFound, StaleLease
 from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.worker.settings import WorkerSettings
 from tests import given
+from tests.all_cases import all_cases
 
 NOWHERE = [300, 256, -1, 70_000, True, 3.0, "3"]
 BY_ID = [
@@ -140,7 +141,7 @@ async def test_a_handle_with_numbers_out_of_range_is_corrupt(
     assert raised.value.code == "corruption"
 
 
-@pytest.mark.parametrize("priority", ["5", 5.0, True, None, [5]])
+@all_cases("priority", ["5", 5.0, True, None, [5]])
 def test_a_priority_is_a_whole_number(priority: Any) -> None:
     with pytest.raises(ValidationError, match="priority"):
         given.new(priority=priority)
@@ -197,7 +198,7 @@ async def test_a_lease_has_a_duration(ff_engine: Engine, ttl: Any) -> None:
             WorkerSettings(**{setting: ttl})
 
 
-@pytest.mark.parametrize("name", ["a\x1b[31m", "a\nb", "a\x00", "a\x9bb", "a\u202eb", 5, None])
+@all_cases("name", ["a\x1b[31m", "a\nb", "a\x00", "a\x9bb", "a\u202eb", 5, None])
 def test_names_are_printable_texts(name: Any) -> None:
     for field in ("namespace", "execution_kind", "lane_id"):
         with pytest.raises(ValidationError, match=field):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.all_cases import all_cases
 from tests.proofs.catalogue import PROOFS
 from tests.proofs.mutants.mutant import DoesNotApply, Edit, Mutant
 from tests.proofs.mutants.nursery import TREE, copied
@@ -40,7 +41,7 @@ def tree() -> Generator[Path]:
         yield tree
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@all_cases("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_and_compiles(mutant: Mutant, tree: Path) -> None:
     changed = {path for edit in mutant.edits for path in edit.planted(tree)}
     before = {path: path.read_text(encoding="utf-8") for path in changed}
@@ -57,7 +58,7 @@ def test_a_mutant_applies_and_compiles(mutant: Mutant, tree: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@all_cases("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_whoever_is_to_catch_a_mutant_is_there(mutant: Mutant) -> None:
     claims = {proof.name: set(proof.claims) for proof in PROOFS}
 
@@ -65,7 +66,7 @@ def test_whoever_is_to_catch_a_mutant_is_there(mutant: Mutant) -> None:
     assert all(claims[proof] & set(mutant.breaks) for proof in mutant.proofs)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@all_cases("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_where_a_proof_claims_the_promise_a_proof_must_notice_the_fault(mutant: Mutant) -> None:
     claimed = {each for proof in PROOFS for each in proof.claims}
 

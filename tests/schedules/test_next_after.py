@@ -14,6 +14,7 @@ from flowfabric.schedules.cron import is_fixed_time, next_wall
 from flowfabric.schedules.next_after import jitter_of, next_after, next_instants
 from flowfabric.schedules.spec import ScheduleSpec, spec_of
 from flowfabric.schedules.zones import wall_of
+from tests.all_cases import all_cases
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 
@@ -35,7 +36,7 @@ def half_hours(first: int, last: int) -> list[str]:
     return [f"{n // 2 % 24:02}:{n % 2 * 30:02}" for n in range(first * 2, last * 2)]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("cron", "tz", "day", "expected"),
     [
         # Europe/Berlin, 02:00 becomes 03:00 at 01:00Z.
@@ -110,7 +111,7 @@ def test_in_the_repeated_hour_the_next_instant_is_never_in_the_past() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("cron", "after", "expected"),
     [
         ("0 0 29 2 *", "2026-01-01T00:00Z", ["2028-02-29T00:00Z", "2032-02-29T00:00Z"]),

@@ -9,9 +9,10 @@ import pytest
 
 from flowfabric.errors import ValidationError
 from flowfabric.schedules.spec import spec_of
+from tests.all_cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "said"),
     [
         ({}, "schedule needs one of cron, every and at"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.all_cases import all_cases
 from tests.walls.sources import Builder, Module, builders, constants, modules
 
 FORBIDDEN_MODULES = {
@@ -128,7 +129,7 @@ def test_modules_are_imported_by_name_only_where_the_name_is_not_from_a_stranger
     ] == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "source",
     [
         "import pickle",
@@ -184,7 +185,7 @@ def test_what_serves_requests_sends_none() -> None:
     assert [finding for module in serving for finding in calls_others(module)] == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "source",
     [
         "import aiohttp",
@@ -336,7 +337,7 @@ def test_builders_of_sql_give_constant_text() -> None:
     assert len(builders()) >= 8
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("source", "constant"),
     [
         ("def f(x: LiteralString) -> LiteralString:\n    return f'SELECT {x}'", True),
@@ -359,7 +360,7 @@ def test_a_builder_that_takes_other_text_is_found(source: str, constant: bool) -
     assert gives_constant(Builder(module, "f", tree)) is constant
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "source",
     [
         'conn.execute(f"SELECT {x}")',
@@ -382,7 +383,7 @@ def test_sql_that_is_put_together_is_found(source: str) -> None:
     assert list(built_sql(module_of(source)))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "source",
     [
         'conn.execute("SELECT 1")',
@@ -442,7 +443,7 @@ def test_no_moment_of_this_machines_clock_reaches_the_database() -> None:
     ] == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "source",
     [
         "import time\ndef f():\n    return time.time()",

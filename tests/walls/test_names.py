@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from flowfabric.engine.engine import Engine
 from flowfabric.reconcile.sweeps import SWEEPS
+from tests.all_cases import all_cases
 
 OF_THE_ENGINE_ITSELF = {"close", "connect", "is_remote", "partitions"}
 OPERATIONS = sorted(
@@ -40,7 +39,7 @@ def test_there_are_operations_to_look_at() -> None:
     assert {"claim", "cancel_flow", "subscribe_completions", "describe_flow"} <= set(OPERATIONS)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@all_cases("name", OPERATIONS)
 def test_an_attribute_of_engine_is_the_function_of_its_name_in_the_module_of_its_name(
     name: str,
 ) -> None:
@@ -52,14 +51,14 @@ def test_an_attribute_of_engine_is_the_function_of_its_name_in_the_module_of_its
     assert module == name or is_plural(name, module)
 
 
-@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
+@all_cases("sweep", SWEEPS, ids=lambda sweep: sweep.name)
 def test_a_sweep_is_the_function_of_its_name_in_the_module_of_its_name(sweep: Any) -> None:
     module = sweep.step.__module__.rpartition(".")[2]
 
     assert sweep.step.__name__ == sweep.name == module
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@all_cases("name", OPERATIONS)
 def test_a_method_of_engine_says_what_its_operation_says(name: str) -> None:
     method, function = getattr(Engine, name), operation(name)
     first, *rest = inspect.signature(function).parameters
@@ -70,7 +69,7 @@ def test_a_method_of_engine_says_what_its_operation_says(name: str) -> None:
     assert list(inspect.signature(method).parameters)[1:] == rest
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "singular", "answer"),
     [
         ("submit_flows", "submit_flow", True),

@@ -6,8 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.all_cases import all_cases
 from tests.walls.sources import ROOT
 
 ENGINE = ROOT / "engine"
@@ -32,14 +31,14 @@ def test_there_are_packages_to_look_at() -> None:
     assert {"lifecycle", "lifecycle/sql", "flows", "joins", "grants", "operators"} <= set(PACKAGES)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@all_cases("package", PACKAGES)
 def test_the_docstring_lists_every_module_once_and_nothing_else(package: str) -> None:
     listed = LISTED.findall(docstring(ENGINE / package))
 
     assert sorted(listed) == sorted(inside(ENGINE / package))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@all_cases("package", PACKAGES)
 def test_the_docstring_begins_with_one_sentence_and_its_lines_are_aligned(package: str) -> None:
     written = docstring(ENGINE / package)
     columns = {len(found[0]) - 1 for found in LISTED.finditer(written)}

@@ -11,6 +11,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.testing import TestServer
+from tests.all_cases import all_cases
 from tests.walls.partitions import HOT, conjuncts, touched, unkeyed_in_text
 from tests.walls.sources import Constant, statements
 
@@ -710,7 +711,7 @@ async def test_a_start_without_a_key_is_found(db: Connection, hot: frozenset[str
         assert (found.across, found.many) == (across, many), sql
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("body", "tables"),
     [
         ("SELECT FROM ff.edge e WHERE (e.partition_key, e.flow_id) = (a, b);", set()),

@@ -11,6 +11,7 @@ import pytest
 from flowfabric.db.rows import Connection, positional
 from flowfabric.testing import Clock
 from flowfabric.testing.empty_database import prepare_to_empty
+from tests.all_cases import all_cases
 from tests.walls.sources import (
     NAMED,
     Builder,
@@ -205,7 +206,7 @@ async def test_every_statement_prepares_against_the_schema(db: Connection, clock
     assert await clock.now_ms() > 0
 
 
-@pytest.mark.parametrize("constant", statements(), ids=label)
+@all_cases("constant", statements, ids=label)
 def test_a_statement_is_declared_constant_and_named_after_its_room_and_operation(
     constant: Constant,
 ) -> None:
@@ -257,7 +258,7 @@ def test_sql_that_has_no_name_is_a_part_of_one_that_has() -> None:
 # Ownership.
 
 
-@pytest.mark.parametrize("constant", statements(), ids=label)
+@all_cases("constant", statements, ids=label)
 def test_a_statement_writes_only_tables_of_its_room(constant: Constant) -> None:
     foreign = {
         table: OWNER.get(table, "nobody")
@@ -315,9 +316,9 @@ async def test_no_table_has_a_row_trigger(db: Connection) -> None:
 HOLDS_A_LOCK = "flowfabric.engine.workers.hold_worker_lock.HOLD_WORKER_LOCK"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "constant",
-    [
+    lambda: [
         constant
         for constant in statements()
         if constant.module.room not in ("db", "testing") and label(constant) != HOLDS_A_LOCK
@@ -364,7 +365,7 @@ def test_the_builders_of_the_lifecycle_are_looked_at() -> None:
     assert tables["save_attempt"] == {"ff.attempt"}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("sql", "tables"),
     [
         ("INSERT INTO ff.attempt AS a (x) SELECT 1", {"ff.attempt"}),

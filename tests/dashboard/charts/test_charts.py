@@ -21,6 +21,7 @@ from flowfabric.dashboard.charts import (
     strip,
 )
 from flowfabric.dashboard.charts.chart import round_time, short
+from tests.all_cases import all_cases
 from tests.dashboard.graph.graphs import HOSTILE
 
 
@@ -123,7 +124,7 @@ def test_a_scale_ends_at_a_round_figure() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "said"),
     [(0, "0"), (0.25, "0.25"), (5_000, "5,000"), (20_000, "20k"), (1_500_000, "1.5M"), (2e9, "2G")],
 )
@@ -133,8 +134,6 @@ def test_large_figures_of_the_scale_have_room_beside_the_chart(value: float, sai
     assert all(len(tick) <= 6 for tick in re.findall(r'class="tick"[^>]*>([^<]*)<', top))
 
 
-@pytest.mark.parametrize(
-    ("highest", "top"), [(0.03, 0.05), (7, 10), (61, 120), (1000, 1200), (100_000, 172_800)]
-)
+@all_cases(("highest", "top"), [(0.03, 0.05), (7, 10), (61, 120), (1000, 1200), (100_000, 172_800)])
 def test_a_scale_of_durations_ends_at_one_that_reads_well(highest: float, top: float) -> None:
     assert round_time(highest) == top

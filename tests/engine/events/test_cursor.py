@@ -10,13 +10,14 @@ from flowfabric.engine.events.cursor import (
     encode_cursor,
 )
 from flowfabric.errors import ValidationError
+from tests.all_cases import all_cases
 
 
 def test_a_cursor_is_a_two_and_the_event_id_in_eight_bytes() -> None:
     assert encode_cursor(0x0102030405060708) == b"\x02\x01\x02\x03\x04\x05\x06\x07\x08"
 
 
-@pytest.mark.parametrize("event_id", [0, 1, 255, 256, 2**32, 2**63 - 1])
+@all_cases("event_id", [0, 1, 255, 256, 2**32, 2**63 - 1])
 def test_a_cursor_reads_back_as_the_event_it_was_made_of(event_id: int) -> None:
     cursor = encode_cursor(event_id)
 
@@ -42,7 +43,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("cursor", BAD, ids=bytes.hex)
+@all_cases("cursor", BAD, ids=bytes.hex)
 def test_other_bytes_are_refused_by_name(cursor: bytes) -> None:
     with pytest.raises(ValidationError, match=f"^invalid_cursor: cursor '{cursor.hex()}'"):
         decode_cursor(cursor)
@@ -50,7 +51,7 @@ def test_other_bytes_are_refused_by_name(cursor: bytes) -> None:
         cursor_from_hex(cursor.hex())
 
 
-@pytest.mark.parametrize("text", ["0", "xy", "02 0000000000000001", "0x02", "٠٢", "latest"])
+@all_cases("text", ["0", "xy", "02 0000000000000001", "0x02", "٠٢", "latest"])
 def test_text_that_is_not_hexadecimal_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValidationError, match=r"^invalid_cursor: cursor"):
         cursor_from_hex(text)

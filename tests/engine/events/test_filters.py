@@ -13,6 +13,7 @@ from flowfabric.engine.events.subscribe_completions import subscribe_completions
 from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
 from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.errors import ValidationError
+from tests.all_cases import all_cases
 from tests.engine.events.facts import claimed_many, completed, emitted, taken
 
 
@@ -32,7 +33,7 @@ def entry(
 ACME = {"shop.tenant": "acme"}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("wanted", "found"),
     [
         (EventFilter(), entry(None)),
@@ -47,7 +48,7 @@ def test_an_event_that_has_everything_is_wanted(wanted: EventFilter, found: Entr
     assert wanted.accepts(found)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("wanted", "found"),
     [
         (EventFilter(namespace="shop"), entry("shop2")),

@@ -1,7 +1,5 @@
 """Leases taken and given up, told to those who subscribe."""
 
-import pytest
-
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.lease_events import revoked_by
@@ -20,6 +18,7 @@ from flowfabric.engine.operators.revoke_lease import revoke_leases
 from flowfabric.states import AttemptOutcome, LeaseEventReason, LeaseEventType
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.events.facts import taken
 
 
@@ -85,7 +84,7 @@ async def test_the_story_of_an_execution_is_told_in_order(
 REASONS = (*LeaseEventReason, None)
 
 
-@pytest.mark.parametrize("reason", REASONS)
+@all_cases("reason", REASONS)
 def test_who_ended_a_lease_follows_from_how_it_ended(reason: LeaseEventReason | None) -> None:
     exceptions: dict[LeaseEventReason | None, str] = {
         LeaseEventReason.OPERATOR: "operator",

@@ -44,6 +44,7 @@ from flowfabric.states import (
 )
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.executions.explained import at, only, worker
 from tests.engine.executions.suspended import (
     asleep,
@@ -212,7 +213,7 @@ async def test_it_says_that_no_signal_can_come_once_an_operator_has_closed_its_w
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("condition", "text"),
     [
         (Single("a", "x"), "signal 'x' on 'a'"),

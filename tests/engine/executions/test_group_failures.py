@@ -14,9 +14,10 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("reason", "signature"),
     [
         (None, ""),

@@ -10,6 +10,7 @@ from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, PartitionKey
 from tests import given
+from tests.all_cases import all_cases
 
 SEVEN = PartitionKey("fp", 7)
 
@@ -101,7 +102,7 @@ async def test_what_cannot_be_listed_is_refused(db: Connection) -> None:
         await list_executions(db, SEVEN, cursor=numbered(1, partition=8))
 
 
-@pytest.mark.parametrize("text", ["fp:7", "{fp}", "{fp:}", "{fp:x}", "{xp:7}", "{fp:256}", "", "{"])
+@all_cases("text", ["fp:7", "{fp}", "{fp:}", "{fp:x}", "{xp:7}", "{fp:256}", "", "{"])
 def test_a_malformed_partition_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="partition_key"):
         PartitionKey.parse(text)

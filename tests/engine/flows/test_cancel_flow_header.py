@@ -24,6 +24,7 @@ from flowfabric.errors import EngineError, ExecutionNotEligible, NotFound, Valid
 from flowfabric.states import CancellationPolicy
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import NO_DATABASE
 from tests.engine.flows.graphs import Graph, empty, submitted
 from tests.engine.grants.granted import claim_granted, keyed
@@ -266,7 +267,7 @@ async def test_there_must_be_such_a_flow(db: Connection, ff_engine: Engine) -> N
     assert (type(error), error.code, error.http_status) == (NotFound, "flow_not_found", 404)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "code"),
     [
         ({"policy": "flow_only"}, "invalid_input"),

@@ -11,6 +11,7 @@ from flowfabric.errors import ValidationError
 from flowfabric.ids import crc16
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import NO_DATABASE, Another
 
 
@@ -99,7 +100,7 @@ async def test_of_two_at_once_one_creates(db: Connection, another: Another) -> N
     assert await waiting == FlowExists(flow_id=flow_id)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "fields",
     [
         {"flow_kind": ""},

@@ -25,6 +25,7 @@ from flowfabric.engine.keys.key import Key
 from flowfabric.errors import InvalidGrant
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
+from tests.all_cases import all_cases
 
 EXECUTION = ExecutionId.parse("{fp:7}:550e8400-e29b-41d4-a716-446655440000")
 KEY = Key("k1", b"topsecret")
@@ -98,7 +99,7 @@ def test_a_key_reads_back_as_it_was_written(key: GrantKey) -> None:
     assert GrantKey.parse(key.text) == key
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new"),
     [
         (TEXT, ""),

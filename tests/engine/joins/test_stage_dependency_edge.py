@@ -25,6 +25,7 @@ from flowfabric.ids import ExecutionId, new_uuid
 from flowfabric.joins import AllOf, AnyOf
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import Another
 from tests.engine.flows.graphs import (
     Graph,
@@ -138,7 +139,7 @@ async def test_each_check_comes_before_the_next(db: Connection, ff_engine: Engin
     assert (type(error), error.code) == (DependencyAlreadyExists, "dependency_already_exists")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("error", "status"),
     [
         (SelfReferencingEdge(NOBODY), 409),

@@ -14,6 +14,7 @@ from flowfabric.engine.journal.disarm_compensations import disarm_compensations
 from flowfabric.errors import StaleLease, ValidationError
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.journal.compensating import compensates
 from tests.engine.journal.journals import (
     COMPENSATION,
@@ -94,7 +95,7 @@ async def test_only_a_fitting_entry_arms_or_disarms(
     assert await journal(db, lease.execution_id) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "named"),
     [
         ({"execution_kind": ""}, "execution_kind"),

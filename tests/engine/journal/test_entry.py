@@ -10,6 +10,7 @@ from flowfabric.engine.journal.entry import MAX_VALUE, entry_key
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
+from tests.all_cases import all_cases
 from tests.engine.journal.journals import BEGAN, entry
 
 LEASE = Lease(ExecutionId(3, UUID(int=1)), 0, 1, UUID(int=2))
@@ -20,7 +21,7 @@ def test_a_name_has_up_to_128_printable_bytes(name: str) -> None:
     assert entry(LEASE, 1, name).name == name
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "name", ["", "x" * 129, "é" * 65, "a\nb", "a\x00b", "\ud800", "a\u200bb", 7, None, ["a"]]
 )
 def test_another_name_is_refused(name: Any) -> None:
@@ -35,13 +36,13 @@ def test_an_item_has_up_to_256_bytes(item: str) -> None:
     assert entry(LEASE, 1, item=item).item == item
 
 
-@pytest.mark.parametrize("item", ["x" * 257, "é" * 129, "a\x00b", "\ud800", None, 7, 0, b""])
+@all_cases("item", ["x" * 257, "é" * 129, "a\x00b", "\ud800", None, 7, 0, b""])
 def test_another_item_is_refused(item: Any) -> None:
     with pytest.raises(ValidationError, match="item"):
         entry(LEASE, 1, item=item)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("field", "value"),
     [
         ("seq", 0),

@@ -19,6 +19,7 @@ from flowfabric.engine.keys.key import (
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.errors import ValidationError
 from flowfabric.testing import Clock
+from tests.all_cases import all_cases
 from tests.engine.keys.test_rotate_waitpoint_hmac_secret_all import rotate
 
 A, B = "a1" * 32, "b2" * 32
@@ -87,7 +88,7 @@ async def test_a_key_is_known_also_when_its_grace_is_over(db: Connection, clock:
     assert A not in repr(await known_key(db, "k1"))
 
 
-@pytest.mark.parametrize("kid", ["", ":", "k:1", "k\n", "k\x00", "k\ud800", "ä" * 129])
+@all_cases("kid", ["", ":", "k:1", "k\n", "k\x00", "k\ud800", "ä" * 129])
 def test_a_name_that_no_signed_text_can_carry_is_refused_unseen(kid: str) -> None:
     with pytest.raises(ValidationError) as refused:
         check_kid(kid)
@@ -107,7 +108,7 @@ def test_any_other_name_will_do(kid: str) -> None:
     assert check_kid(kid) == kid
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("secret", "digits"), [("", None), ("abc", None), ("xy", None), (" ab", None), ("ab", 64)]
 )
 def test_a_secret_that_is_not_hex_is_refused_unseen(secret: str, digits: int | None) -> None:

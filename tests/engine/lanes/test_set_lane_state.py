@@ -14,6 +14,7 @@ from flowfabric.errors import NotFound, ValidationError
 from flowfabric.states import LaneState
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import NO_DATABASE, Action, Another, actions, bad_actors, waiting
 
 CHANGES = [(old, new) for old in LaneState for new in LaneState if old is not new]
@@ -119,7 +120,7 @@ async def test_a_lane_that_nobody_knows_has_no_state(db: Connection) -> None:
     assert await actions(db) == []
 
 
-@pytest.mark.parametrize("state", ["", "Paused", "running", "paused ", "pause\x00d"])
+@all_cases("state", ["", "Paused", "running", "paused ", "pause\x00d"])
 async def test_what_is_no_state_is_refused_before_any_sql(state: str) -> None:
     with pytest.raises(ValidationError, match="lane_state") as raised:
         await set_lane_state(NO_DATABASE, "mail", state)
@@ -127,7 +128,7 @@ async def test_what_is_no_state_is_refused_before_any_sql(state: str) -> None:
     assert raised.value.code == "invalid_input"
 
 
-@pytest.mark.parametrize("lane_id", ["", "größe", "a\tb", "a\x00", "x" * 65])
+@all_cases("lane_id", ["", "größe", "a\tb", "a\x00", "x" * 65])
 async def test_what_is_no_lane_is_refused_before_any_sql(lane_id: str) -> None:
     with pytest.raises(ValidationError, match="lane_id"):
         await set_lane_state(NO_DATABASE, lane_id, "paused")

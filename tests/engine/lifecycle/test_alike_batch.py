@@ -22,6 +22,7 @@ from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, new_uuids
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import PublicState
+from tests.all_cases import all_cases
 
 PAYLOADS = [b"1", b"", b"3"]
 
@@ -42,7 +43,7 @@ def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "more",
     [
         {},
@@ -51,7 +52,7 @@ def alike(new: NewExecution, payloads: Sequence[bytes] = PAYLOADS) -> AlikeBatch
         {"required_capabilities": ("gpu",), "payload_encoding": "json", "lane_id": "slow"},
     ],
 )
-@pytest.mark.parametrize("fresh", [False, True])
+@all_cases("fresh", [False, True])
 def test_their_columns_are_those_of_the_same_executions_one_by_one(
     more: dict[str, Any], fresh: bool
 ) -> None:

@@ -18,6 +18,7 @@ from flowfabric.policy import ExecutionPolicy, FixedBackoff, TimeoutPolicy
 from flowfabric.states import AttemptType
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 
 ACTIVE = "active/not_applicable/none/none/running_attempt → active"
 AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay=0))
@@ -284,7 +285,7 @@ async def test_a_lease_must_last(db: Connection, ttl: float) -> None:
         await claim(db, given.WORKER, ttl=ttl)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "named"),
     [
         ({"worker_id": ""}, "worker_id"),

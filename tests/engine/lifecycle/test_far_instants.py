@@ -19,6 +19,7 @@ from flowfabric.errors import ValidationError
 from flowfabric.instants import LAST_MS, instant
 from flowfabric.policy import ExecutionPolicy
 from tests import given
+from tests.all_cases import all_cases
 
 WEST = timezone(timedelta(hours=-12))
 YEAR_10000 = datetime(9999, 12, 31, 23, tzinfo=WEST)
@@ -28,8 +29,8 @@ LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 FAR_MS = 253_402_300_800_000
 
 
-@pytest.mark.parametrize("moment", [YEAR_10000, YEAR_1969, NAIVE, "2030-01-01", 5])
-@pytest.mark.parametrize("field", ["delay_until", "execution_deadline_at"])
+@all_cases("moment", [YEAR_10000, YEAR_1969, NAIVE, "2030-01-01", 5])
+@all_cases("field", ["delay_until", "execution_deadline_at"])
 def test_an_execution_is_not_delayed_or_due_outside_of_the_calendar(
     field: str, moment: Any
 ) -> None:
@@ -37,7 +38,7 @@ def test_an_execution_is_not_delayed_or_due_outside_of_the_calendar(
         given.new(**{field: moment})
 
 
-@pytest.mark.parametrize("moment", [YEAR_10000, YEAR_1969, NAIVE, "2030-01-01", 5])
+@all_cases("moment", [YEAR_10000, YEAR_1969, NAIVE, "2030-01-01", 5])
 def test_no_policy_and_no_worker_delays_outside_of_the_calendar(moment: Any) -> None:
     with pytest.raises(ValidationError, match="delay_until"):
         ExecutionPolicy(delay_until=moment)

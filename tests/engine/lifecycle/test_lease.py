@@ -22,6 +22,7 @@ from flowfabric.engine.lifecycle.lease import (
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.stored_policy import MAX_MS
+from tests.all_cases import all_cases
 
 HANDLE = LeaseHandle(
     lease=Lease(
@@ -84,7 +85,7 @@ def test_other_bytes_are_no_packed_lease(data: bytes) -> None:
     assert error.value.code == "corruption"
 
 
-@pytest.mark.parametrize("length", range(len(BYTES)))
+@all_cases("length", range(len(BYTES)))
 def test_a_handle_cut_short_is_corrupt(length: int) -> None:
     assert fault(BYTES[:length]) == "corruption"
 
@@ -104,7 +105,7 @@ def test_a_handle_of_another_layout_is_corrupt(at: int, byte: int) -> None:
     assert fault(BYTES[:at] + bytes([byte]) + BYTES[at + 1 :]) == "corruption"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new"),
     [
         (b"{fp:7}", b"{fp:x}"),

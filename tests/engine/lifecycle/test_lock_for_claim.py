@@ -1,7 +1,6 @@
 """What bars a claim by name: the first obstacle is the one that is told."""
 
 import msgspec
-import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.claim_execution import attempt_refusal
@@ -16,6 +15,7 @@ from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.grants import granted
 
 EXECUTION = ExecutionId.mint()
@@ -54,7 +54,7 @@ def test_what_is_free_may_be_claimed() -> None:
     assert attempt_refusal(EXECUTION, FREE, 0) is None
 
 
-@pytest.mark.parametrize("number", range(len(OBSTACLES)))
+@all_cases("number", range(len(OBSTACLES)))
 def test_of_several_obstacles_the_first_is_told(number: int) -> None:
     code, _ = OBSTACLES[number]
     facts: dict[str, object] = {}
@@ -67,7 +67,7 @@ def test_of_several_obstacles_the_first_is_told(number: int) -> None:
     assert refusal.code == code
 
 
-@pytest.mark.parametrize(("code", "facts"), OBSTACLES[:5])
+@all_cases(("code", "facts"), OBSTACLES[:5])
 def test_an_operator_meets_the_first_five(code: str, facts: dict[str, str]) -> None:
     refusal = claim_refusal(EXECUTION, msgspec.structs.replace(FREE, **facts))
 

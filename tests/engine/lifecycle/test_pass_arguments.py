@@ -1,14 +1,14 @@
 """One argument of an input is replaced by a result, without knowing the types of the others."""
 
 import msgspec
-import pytest
 
 from flowfabric.engine.lifecycle.pass_arguments import put_argument
+from tests.all_cases import all_cases
 
 PACKED = msgspec.msgpack.encode({"a": 1})
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("payload", "result", "result_encoding", "expected"),
     [
         (b'{"a": 1}', b"[1.50]", "json", b'{"a":1,"n":[1.50]}'),
@@ -28,7 +28,7 @@ def test_an_argument_is_put_into_a_payload_in_json(
     assert put_argument(payload, "json", "n", result, result_encoding) == expected
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("encoding", "result", "result_encoding", "expected"),
     [
         ("msgpack", b"\x02", "msgpack", {"a": 1, "n": 2}),

@@ -24,6 +24,7 @@ from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.states import BlockingReason, EligibilityState
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import (
     NO_DATABASE,
     TERMINAL,
@@ -183,7 +184,7 @@ async def test_what_is_not_there_can_neither_be_held_back_nor_let_go(db: Connect
     assert await actions(db) == []
 
 
-@pytest.mark.parametrize("reason", [*sorted(set(BlockingReason) - set(BLOCKS)), "", "because"])
+@all_cases("reason", [*sorted(set(BlockingReason) - set(BLOCKS)), "", "because"])
 async def test_what_is_no_reason_to_hold_back_is_refused_before_any_sql(reason: str) -> None:
     with pytest.raises(ValidationError, match="reason") as raised:
         await block_execution_for_admission(NO_DATABASE, ExecutionId.mint(), reason)

@@ -13,6 +13,7 @@ from flowfabric.errors import ExecutionNotEligible, NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import (
     NO_DATABASE,
     TERMINAL,
@@ -145,7 +146,7 @@ async def test_what_is_not_there_has_no_priority(db: Connection) -> None:
     assert await actions(db) == []
 
 
-@pytest.mark.parametrize("priority", [1.5, "7", None, True, b"7"])
+@all_cases("priority", [1.5, "7", None, True, b"7"])
 async def test_what_is_no_whole_number_is_refused_before_any_sql(priority: Any) -> None:
     with pytest.raises(ValidationError, match="new_priority") as raised:
         await change_priority(NO_DATABASE, ExecutionId.mint(), priority)

@@ -28,6 +28,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import JournalKind
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import NO_DATABASE, actions
 from tests.engine.flows.graphs import submitted
 from tests.engine.journal.journals import (
@@ -337,7 +338,7 @@ async def test_a_step_that_is_not_in_the_journal_is_refused_and_nothing_is_writt
     assert await journal(db, having) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("options", "named"),
     [
         ({"from_": "middle"}, "from_ 'middle'"),

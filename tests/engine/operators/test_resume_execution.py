@@ -15,6 +15,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState, SuspensionReason
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import (
     NO_DATABASE,
     RUNNABLE,
@@ -130,7 +131,7 @@ async def test_what_is_not_there_cannot_go_on(db: Connection) -> None:
     assert await actions(db) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "field"),
     [
         ({"trigger_type": "boredom"}, "trigger_type"),

@@ -23,6 +23,7 @@ from flowfabric.errors import ExecutionNotActive, NotFound, StaleLease, Validati
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import (
     NO_DATABASE,
     RUNNABLE,
@@ -299,7 +300,7 @@ async def test_the_id_is_the_one_that_a_description_shows(db: Connection) -> Non
     assert answer.lease_id == shown.current_lease.lease_id
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "expected",
     ["nonsense", SOME.hex, "pg:", f"pg:{SOME}", f"pg:{SOME}:0:1", f"pg:{'-' * 36}:0:1"],
 )

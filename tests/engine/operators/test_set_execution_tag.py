@@ -14,6 +14,7 @@ from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import (
     NO_DATABASE,
     RUNNABLE,
@@ -155,7 +156,7 @@ BAD_KEYS = [
 ]
 
 
-@pytest.mark.parametrize("key", BAD_KEYS)
+@all_cases("key", BAD_KEYS)
 async def test_a_malformed_key_is_refused_before_any_sql(key: str) -> None:
     with pytest.raises(ValidationError, match="tag key") as raised:
         await set_execution_tag(NO_DATABASE, ExecutionId.mint(), key, "t")

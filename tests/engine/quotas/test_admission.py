@@ -28,6 +28,7 @@ from flowfabric.limits import QuotaLimits
 from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.quotas import limited
 from tests.explained import Explained
 
@@ -252,7 +253,7 @@ async def test_starts_that_count_for_long_neither_hide_nor_slow_those_that_count
     assert await db.fetchval("SELECT count(*) FROM ff.quota_window") == 0
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "numbers",
     [
         {"max_concurrent": -1},

@@ -19,6 +19,7 @@ from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import (
     NO_DATABASE,
     RUNNABLE,
@@ -328,7 +329,7 @@ async def test_a_batch_is_1_to_1000(batch_size: int) -> None:
         await trim_retention(NO_DATABASE, ended_before(0), batch_size=batch_size)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "named"),
     [
         ({"lane_id": ""}, "lane_id"),

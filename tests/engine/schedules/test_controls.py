@@ -42,6 +42,7 @@ from flowfabric.schedules.spec import spec_of
 from flowfabric.states import PublicState, ScheduleOverlap, ScheduleSource, ScheduleState
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.schedules.stored import (
     BEGIN,
     HOUR,
@@ -64,7 +65,7 @@ async def rows(db: Connection) -> int:
     return await db.fetchval("SELECT count(*) FROM ff.schedule")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "said"),
     [
         ({"name": ""}, "name '' must not be empty"),

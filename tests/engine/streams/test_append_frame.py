@@ -32,6 +32,7 @@ from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import FrameKind, FrameMode
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import Another
 from tests.engine.streams.streams import LIVE, SUMMARY, appended, frame, frames, meta, patch, texts
 
@@ -244,7 +245,7 @@ async def test_an_append_that_is_repeated_after_a_lost_answer_appends_once(db: C
     assert await db.fetchval("SELECT version FROM ff.stream_summary") == 1
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "code", "named"),
     [
         ({"payload": b"x" * 65537}, "retention_limit_exceeded", "65537"),

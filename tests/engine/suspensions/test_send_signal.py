@@ -24,6 +24,7 @@ from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import SignalEffect
 from flowfabric.testing import Clock
 from tests import given
+from tests.all_cases import all_cases
 from tests.engine.controls import NO_DATABASE, TERMINAL, execution
 from tests.engine.joins.parents import parent
 from tests.engine.suspensions import parked
@@ -450,7 +451,7 @@ async def test_a_single_signal_raises_its_refusal(db: Connection, ff_engine: Eng
             await send_signal(db, to(ExecutionId.mint()))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "field"),
     [
         ({"name": 7}, "signal_name"),

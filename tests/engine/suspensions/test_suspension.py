@@ -29,6 +29,7 @@ from flowfabric.engine.suspensions.suspension import (
 from flowfabric.errors import AlreadySatisfied, AlreadySuspended, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.states import SuspensionReason, TimeoutBehavior
+from tests.all_cases import all_cases
 
 LEASE = Lease(ExecutionId.mint(), 0, 1, uuid4())
 ONE = (Fresh(waitpoint_key="a"),)
@@ -87,7 +88,7 @@ def test_the_first_fresh_waitpoint_takes_its_key_from_the_condition(
     assert bound.waitpoint_key == (key or f"wpk:{first.waitpoint_id}")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "code"),
     [
         ({"bindings": ()}, "waitpoints_empty"),
@@ -145,7 +146,7 @@ def test_a_handler_may_wait_without_a_waitpoint_and_for_any_of_several_things() 
     assert any_of.is_handler
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "field"),
     [
         ({"bindings": "a"}, "bindings"),

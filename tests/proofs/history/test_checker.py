@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
+from tests.all_cases import all_cases
 from tests.proofs.history.checker import check
 from tests.proofs.history.log import Held, Op
 
@@ -190,12 +189,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("lines", GOOD.values(), ids=GOOD)
+@all_cases("lines", GOOD.values(), ids=GOOD)
 def test_a_history_with_an_order_is_accepted(lines: tuple[str, ...]) -> None:
     assert check(history(*lines)).possible
 
 
-@pytest.mark.parametrize("lines", BAD.values(), ids=BAD)
+@all_cases("lines", BAD.values(), ids=BAD)
 def test_a_history_without_an_order_is_refused(lines: tuple[str, ...]) -> None:
     verdict = check(history(*lines))
 
