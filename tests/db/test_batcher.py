@@ -36,6 +36,48 @@ async def test_few_callers_that_ask_again_at_once_travel_together() -> None:
     assert sent == [1, 10, 10, 9]
 
 
+async def echo(requests: Sequence[int]) -> Sequence[int]:
+    await asyncio.sleep(0.01)
+    return list(requests)
+
+
+async def test_callers_whose_requests_come_one_by_one_travel_in_halves() -> None:
+    sent: list[int] = []
+
+    async def send(requests: Sequence[int]) -> Sequence[int]:
+        sent.append(len(requests))
+        return await echo(requests)
+
+    batcher: Batcher[int, int] = Batcher(send, max_weight=500, gather_for=30)
+    await asyncio.gather(*map(batcher.request, range(8)))
+
+    answers: list[asyncio.Future[int]] = []
+    for number in range(8):
+        answers.append(batcher.request(number))
+        await asyncio.sleep(0.001)
+    assert await asyncio.gather(*answers) == list(range(8))
+
+    assert sent == [8, 4, 4]
+
+
+async def test_a_caller_that_is_alone_does_not_wait_for_others() -> None:
+    batcher: Batcher[int, int] = Batcher(echo, max_weight=500, gather_for=30)
+
+    assert [await batcher.request(each) for each in range(3)] == [0, 1, 2]
+
+
+async def test_callers_that_do_not_come_back_are_waited_for_once() -> None:
+    clock = asyncio.get_running_loop().time
+    batcher: Batcher[int, int] = Batcher(echo, max_weight=500, gather_for=0.5)
+    await asyncio.gather(*map(batcher.request, range(8)))
+
+    began = clock()
+    for number in range(10):
+        await batcher.request(number)
+
+    assert 0.4 < clock() - began < 2.5
+
+
 async def sent_for_callers(count: int) -> list[int]:
     """The sizes of the batches for callers with three requests each, one of whom is early."""
     sent: list[int] = []

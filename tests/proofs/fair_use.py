@@ -1,9 +1,13 @@
-"""S12: what one token may have of a server is bounded: pages, streams, reads and their time."""
+"""S12: what one token may have of a server is bounded: pages, streams, reads and their time.
+
+And the reads of another token go on beside it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,12 +23,18 @@ from flowfabric.server.limits import RequestLimits
 from flowfabric.states import Role
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure
+from tests.proofs.flood import PATH
 from tests.proofs.fuzz import server
 from tests.proofs.proof import Proof
 
 AT_ONCE: Final = 80
 """Reads of one token; it may have 64."""
 READ_SECONDS: Final = 5.0
+ABUSIVE: Final = 500
+"""Clients of one token that repeat without a pause."""
+READS: Final = 100
+MOST_MS: Final = 300.0
+"""The p99 of another token's reads beside them; on two cores it is 40, and 900 without turns."""
 
 
 class Caller:
@@ -86,6 +96,45 @@ async def _limits(dsn: str, caller: Caller) -> list[Figure]:
     ]
 
 
+async def _reads(caller: Caller) -> tuple[float, list[int]]:
+    """Reads one after the other: the p99 in ms, and the statuses other than 200."""
+    delays: list[float] = []
+    statuses: list[int] = []
+    for _ in range(READS):
+        began = time.perf_counter()
+        statuses.append(await caller.status(PATH))
+        delays.append((time.perf_counter() - began) * 1000)
+        await asyncio.sleep(0.02)
+    return sorted(delays)[int(READS * 0.99) - 1], [each for each in statuses if each != 200]
+
+
+async def _beside_a_flood(url: str, honest: Caller, abusive: str) -> Figure:
+    """Reads of an honest token, alone and beside the clients of an abusive one."""
+    await _reads(honest)  # warm
+    alone, _ = await _reads(honest)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.proofs.flood", url, abusive, str(ABUSIVE)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        await asyncio.sleep(2)  # until its burst is used up
+        beside, others = await _reads(honest)
+        assert process.returncode is None
+    finally:
+        process.kill()
+        await process.wait()
+    return Figure(
+        "S12",
+        f"p99 of {READS} reads of one token, alone, and beside {ABUSIVE} clients of another that"
+        " repeat without a pause; answers other than 200",
+        f"{alone:.0f} ms, {beside:.0f} ms; {others or 0}",
+        f"<= {MOST_MS:g} ms beside them; 0",
+        held=beside <= MOST_MS and not others,
+    )
+
+
 async def _run(url: str, dsn: str) -> list[Figure]:
     async with contextlib.AsyncExitStack() as stack:
         engine = await Engine.connect(DatabaseConfig(dsn=dsn, pool_size=2))
@@ -94,7 +143,12 @@ async def _run(url: str, dsn: str) -> list[Figure]:
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         )
-        return await _limits(dsn, Caller(session, url, made.token))
+        abusive = await engine.create_token("abusive", role=Role.READER)
+        caller = Caller(session, url, made.token)
+        return [
+            *await _limits(dsn, caller),
+            await _beside_a_flood(url, caller, abusive.token),
+        ]
 
 
 def run(arena: Arena) -> Sequence[Figure]:

@@ -22,14 +22,10 @@ from msgspec import NODEFAULT, UNSET, UnsetType
 
 from flowfabric.api import payloads
 from flowfabric.api.leaves import LEAVES, PACKED_LEAVES, Convert, Form
+from flowfabric.api.list_values import list_dumper, list_loader
 from flowfabric.api.problems import Problem, error_of, problem_of
-from flowfabric.api.struct_values import (
-    WireMember,
-    answer_loader,
-    dumper,
-    encoding_member,
-    loader,
-)
+from flowfabric.api.struct_values import answer_loader, dumper, loader
+from flowfabric.api.wire_members import WireMember, encoding_member
 from flowfabric.conditions.condition import Condition
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import ApiError, FlowFabricError
@@ -106,15 +102,17 @@ def _list(member: Form, make: Convert) -> Form:
     wire, dump, load = list[member.wire], member.dump, member.load
     return Form(
         wire,
-        list if dump is None else lambda values: [dump(each) for each in values],
-        make if load is None else _each(load, make),
+        list if dump is None else member.dump_all or _each(dump),
+        make if load is None else _made(member.load_all or _each(load), make),
     )
 
 
-def _each(load: Convert, make: Convert) -> Convert:
-    if make is list:
-        return lambda values: [load(each) for each in values]
-    return lambda values: make([load(each) for each in values])
+def _each(change: Convert) -> Convert:
+    return lambda values: [change(each) for each in values]
+
+
+def _made(load_all: Convert, make: Convert) -> Convert:
+    return load_all if make is list else lambda values: make(load_all(values))
 
 
 def _fixed_tuple(members: tuple[Form, ...]) -> Form:
@@ -269,9 +267,19 @@ def _struct(kind: type[msgspec.Struct], wanted: Wanted) -> Form:
     answers = wanted.use == "out"
     tag = {_tag_field(kind, wanted): snake(kind.__name__)} if wanted.tagged else {}
     dump = dumper(fields, tag, packed=wanted.packed, answers=answers)
-    if wanted.read and wanted.packed:
-        return Form(mirror, dump, answer_loader(kind, fields))
-    return Form(mirror, dump, loader(kind, fields, packed=wanted.packed, answered=answers))
+    if not wanted.packed:
+        return Form(mirror, dump, loader(kind, fields, packed=False, answered=answers))
+    if wanted.read:
+        load = answer_loader(kind, fields)
+    else:
+        load = loader(kind, fields, packed=True, answered=answers)
+    return Form(
+        mirror,
+        dump,
+        load,
+        dump_all=list_dumper(fields, tag, answers=answers),
+        load_all=list_loader(kind, fields, load, only_bytes=wanted.read),
+    )
 
 
 def _fields(kind: type[msgspec.Struct], wanted: Wanted) -> list[WireMember]:

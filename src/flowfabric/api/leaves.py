@@ -39,6 +39,9 @@ class Form(msgspec.Struct, frozen=True):
     load: Convert | None = None
     present: Form | None = None
     """Of a value that may be None: the form of one that is not."""
+    dump_all: Convert | None = None
+    """As `dump`, of a list of values at once; None: one by one."""
+    load_all: Convert | None = None
 
     def dumped(self, value: Any) -> Any:
         return value if self.dump is None else self.dump(value)

@@ -6,51 +6,32 @@ and what can be made by position is: to pass arguments by name takes three times
 
 from __future__ import annotations
 
-import inspect
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from flowfabric.api import payloads
-from flowfabric.api.leaves import Convert, Form
-from flowfabric.errors import ValidationError
-
-
-class WireMember(msgspec.Struct, frozen=True):
-    """One member: the field of the engine's type, and that of the wire's."""
-
-    name: str
-    member: str
-    form: Form
-    required: bool
-    encoding: str | None = None
-    """For a payload: the field of its encoding, "" if it has none."""
-
-
-def encoding_member(field: WireMember, fields: Sequence[WireMember]) -> str:
-    """The member that tells the encoding of a payload."""
-    alone = sum(each.encoding is not None for each in fields) == 1
-    return "encoding" if alone else f"{field.member}_encoding"
-
-
-def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """The values of these attributes."""
-    if not names:
-        return lambda _: ()
-    if len(names) == 1:
-        read = attrgetter(names[0])
-        return lambda value: (read(value),)
-    return attrgetter(*names)
-
-
-def _present(form: Form, how: str) -> Convert | None:
-    """The change of a value that is not None."""
-    return getattr(form if form.present is None else form.present, how)
+from flowfabric.api.leaves import Convert
+from flowfabric.api.wire_members import (
+    ByPosition,
+    WireMember,
+    answer_shape,
+    by_position,
+    changed,
+    changes_of,
+    dumps_of,
+    encoding_member,
+    members_of,
+    needed_by,
+    packed_payloads,
+    present,
+    reader_of,
+    sources_of,
+)
 
 
 def dumper(
@@ -70,10 +51,10 @@ def dumper(
     plain = [each for each in fields if each.encoding is None]
     names = [(each.name, each.member) for each in plain]
     if packed:  # every payload is bytes
-        names += _packed_payloads(fields)
-    members, read = [member for _, member in names], _reader([name for name, _ in names])
+        names += packed_payloads(fields)
+    members, read = [member for _, member in names], reader_of([name for name, _ in names])
     changes = [
-        (each.member, _present(each.form, "dump"), each.form.present is not None)
+        (each.member, present(each.form, "dump"), each.form.present is not None)
         for each in plain
         if each.form.dump is not None
     ]
@@ -102,25 +83,8 @@ def _answer_dumper(fields: Sequence[WireMember], tag: Mapping[str, str]) -> Conv
 
     Payloads are bytes: it is for MessagePack, or there are none.
     """
-    plain = [each for each in fields if each.encoding is None]
-    sources = {each.member: each.name for each in plain}
-    sources |= {member: name for name, member in _packed_payloads(fields)}
-    absent = [each.member for each in fields if each.encoding is not None]  # payloads as JSON
-    read = _reader(list(sources.values()))
-    names = {f"member_{place}": member for place, member in enumerate([*sources, *absent])}
-    shape: Convert = msgspec.defstruct(
-        "Members",
-        [(each, Any, None) for each in names],
-        rename=names,
-        tag_field=next(iter(tag), None),
-        tag=next(iter(tag.values()), None),
-        gc=False,
-    )
-    changes = [
-        (place, change, each.form.present is not None)
-        for place, each in enumerate(plain)
-        if each.form.dump is not None and (change := _present(each.form, "dump")) is not None
-    ]
+    sources, changes = sources_of(fields), dumps_of(fields)
+    read, shape = reader_of(list(sources.values())), answer_shape(fields, sources, tag)
     if not changes:
         return lambda value: shape(*read(value))
 
@@ -133,17 +97,6 @@ def _answer_dumper(fields: Sequence[WireMember], tag: Mapping[str, str]) -> Conv
         return shape(*found)
 
     return dump
-
-
-def _packed_payloads(fields: Sequence[WireMember]) -> list[tuple[str, str]]:
-    """The fields of payloads and encodings, each with its member in MessagePack."""
-    found: list[tuple[str, str]] = []
-    for each in fields:
-        if each.encoding is not None:
-            found.append((each.name, f"{each.member}_base64"))
-            if each.encoding:
-                found.append((each.encoding, encoding_member(each, fields)))
-    return found
 
 
 def _payload_dumper(
@@ -178,13 +131,13 @@ def loader(
     The `ValidationError` of a leaf, which does not know its name, gets the name of its member.
     """
     plain = [each for each in fields if each.encoding is None]
-    if _is_by_position(kind, fields):
-        join = partial(payloads.join, packed=packed, answered=answered)
-        return _positional_loader(kind, fields, join)
-    names, read = [each.name for each in plain], _reader([each.member for each in plain])
-    changes = _changes(plain)
+    known = by_position(kind, fields, only_bytes=False)
+    if known is not None:
+        return _positional_loader(known, partial(payloads.join, packed=packed, answered=answered))
+    names, read = [each.name for each in plain], reader_of([each.member for each in plain])
+    changes = changes_of(plain)
     required = [each.name for each in plain if each.required]
-    needed = _needed(kind)
+    needed = needed_by(kind)
     loads = [
         _payload_loader(each, fields, needed, packed=packed, answered=answered)
         for each in fields
@@ -199,7 +152,7 @@ def loader(
         }
         for name, member, change in changes:
             if name in found:
-                found[name] = _changed(member, change, found[name])
+                found[name] = changed(member, change, found[name])
         for name in required:
             found.setdefault(name, None)
         for payload in loads:
@@ -212,11 +165,12 @@ def loader(
 def answer_loader(kind: type[msgspec.Struct], fields: Sequence[WireMember]) -> Convert:
     """As `loader`, for answers of MessagePack, which have all members and payloads as bytes."""
     plain = [each for each in fields if each.encoding is None]
-    pairs = _members(fields)
-    names, read = [name for name, _ in pairs], _reader([member for _, member in pairs])
-    if _is_by_position(kind, fields):
-        return _positional_loader(kind, fields)
-    changes, needed = _changes(plain), _needed(kind)
+    pairs = members_of(fields)
+    names, read = [name for name, _ in pairs], reader_of([member for _, member in pairs])
+    known = by_position(kind, fields, only_bytes=True)
+    if known is not None:
+        return _positional_loader(known)
+    changes, needed = changes_of(plain), needed_by(kind)
     defaults = {
         each.name
         for each in msgspec.structs.fields(kind)
@@ -230,7 +184,7 @@ def answer_loader(kind: type[msgspec.Struct], fields: Sequence[WireMember]) -> C
         for name, member, change in changes:
             value = found[name]
             if value is not None:
-                found[name] = _changed(member, change, value)
+                found[name] = changed(member, change, value)
         for name in replaced:
             if found[name] is None:
                 if name in defaults:
@@ -242,46 +196,12 @@ def answer_loader(kind: type[msgspec.Struct], fields: Sequence[WireMember]) -> C
     return load
 
 
-def _is_by_position(kind: type[msgspec.Struct], fields: Sequence[WireMember]) -> bool:
-    """Does the type take its fields by position, and has the wire all of them?"""
-    parameters = inspect.signature(kind).parameters.values()
-    found = {name for name, _ in _members(fields)}
-    return all(each.kind is not each.KEYWORD_ONLY and each.name in found for each in parameters)
-
-
-def _members(fields: Sequence[WireMember]) -> list[tuple[str, str]]:
-    """The fields, each with the member that has it; payloads are bytes."""
-    plain = [(each.name, each.member) for each in fields if each.encoding is None]
-    return plain + _packed_payloads(fields)
-
-
 def _positional_loader(
-    kind: type[msgspec.Struct],
-    fields: Sequence[WireMember],
-    join: Callable[..., tuple[bytes | None, str | None]] | None = None,
+    known: ByPosition, join: Callable[..., tuple[bytes | None, str | None]] | None = None
 ) -> Convert:
-    """From the members to a value of a type that is made by position.
-
-    `join` makes the bytes of payloads that are given as they are; None: none is.
-    """
-    order = list(kind.__struct_fields__)
-    members, needed = dict(_members(fields)), _needed(kind)
-    given_raw = [each for each in fields if each.encoding is not None and join is not None]
-    read = _reader([*(members[name] for name in order), *(each.member for each in given_raw)])
-    raws = [
-        (order.index(each.name), order.index(each.encoding) if each.encoding else None, each.member)
-        for each in given_raw
-    ]
-    changes = [
-        (order.index(name), member, change)
-        for name, member, change in _changes([each for each in fields if each.encoding is None])
-    ]
-    defaults = [
-        (place, needed[each.name] if each.required else _default(each))
-        for place, each in enumerate(msgspec.structs.fields(kind))
-    ]
-    replaced = [each for each in defaults if each[1] is not None or join is not None]
-    count, make = len(order), cast("Convert", kind)
+    """From the members to a value; `join` makes the bytes of payloads given as they are."""
+    read, raws, changes, defaults = known.read, known.raws, known.changes, known.defaults
+    count, make = known.count, known.make
 
     def load(given: Any) -> Any:
         found = [*read(given)]
@@ -295,47 +215,14 @@ def _positional_loader(
         for place, member, change in changes:
             value = found[place]
             if value is not None and value is not UNSET:
-                found[place] = _changed(member, change, value)
-        for place, default in replaced:
+                found[place] = changed(member, change, value)
+        for place, default in defaults:
             value = found[place]
             if value is None or value is UNSET:
                 found[place] = default
         return make(*found[:count])
 
     return load
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    factory: Any = field.default_factory
-    return field.default if factory is msgspec.NODEFAULT else factory()
-
-
-def _changes(fields: Sequence[WireMember]) -> list[tuple[str, str, Convert]]:
-    """The fields whose form differs on the wire, with their members."""
-    return [
-        (each.name, each.member, change)
-        for each in fields
-        if each.form.load is not None and (change := _present(each.form, "load")) is not None
-    ]
-
-
-def _changed(member: str, change: Convert, value: Any) -> Any:
-    try:
-        return change(value)
-    except ValidationError as error:
-        if error.field is None:
-            raise ValidationError(error.code, error.detail, field=member) from None
-        raise
-
-
-def _needed(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """What stands for a payload or an encoding that is not given, where there is no default."""
-    hints = typing.get_type_hints(kind)
-    return {
-        each.name: b"" if hints[each.name] is bytes else None
-        for each in msgspec.structs.fields(kind)
-        if each.required
-    }
 
 
 def _payload_loader(

@@ -33,6 +33,10 @@ class Batcher(Generic[N, A]):
     `halves` is for callers that make their next request when they have the answer. Many of them are
     answered in two halves, so that one half works while the server does; otherwise all callers
     would wait for one batch, and then the server for all callers. Few of them travel together.
+
+    `gather_for` is for callers whose requests come over a network, one after the other: a batch
+    waits so many seconds for half of those that were here with the batches before. A caller that
+    was alone never waits.
     """
 
     def __init__(
@@ -44,10 +48,15 @@ class Batcher(Generic[N, A]):
         weight: Callable[[N], int] = lambda _: 1,
         in_flight: int = _IN_FLIGHT,
         halves: bool = False,
+        gather_for: float = 0.0,
     ) -> None:
         self._send, self._first_send = send, first_send or send
         self._max_weight, self._weight, self._in_flight = max_weight, weight, in_flight
-        self._halves = halves
+        self._halves, self._gather_for = halves, gather_for
+        self._sent = self._callers = 0
+        """Requests on their way, and how many callers there seem to be."""
+        self._wanted: tuple[int, asyncio.Event] | None = None
+        """How many requests a batch waits for, and the event that they are here."""
         self._queue: list[tuple[N, asyncio.Future[A]]] = []
         self._senders: set[asyncio.Task[None]] = set()
 
@@ -55,7 +64,11 @@ class Batcher(Generic[N, A]):
         """The answer to one request, or the error with which the request was refused."""
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._queue.append((new, answer))
-        if len(self._senders) < self._in_flight:
+        if self._wanted is not None:
+            count, are_here = self._wanted
+            if len(self._queue) >= count:
+                are_here.set()
+        elif len(self._senders) < self._in_flight:
             self._senders.add(asyncio.create_task(self._send_queued()))
         return answer
 
@@ -64,16 +77,36 @@ class Batcher(Generic[N, A]):
         assert sender is not None
         answered = 0
         try:
-            while self._queue:
+            while self._queue and self._wanted is None:  # else another sender takes them
+                if self._gather_for:
+                    await self._until_half_are_here()
                 batch = self._next_batch(answered)
-                await self._send_batch(batch)
                 answered = len(batch)
+                self._sent += answered
+                await self._send_batch(batch)
+                self._callers = max(self._callers, self._sent + len(self._queue))
+                self._sent -= answered
                 if self._halves:
                     await self._until_few_are_back(answered + len(self._queue))
         finally:
             # At once, and not when the loop has noticed the end of the task: a request that is made
             # in between must not count on this sender.
             self._senders.discard(sender)
+
+    async def _until_half_are_here(self) -> None:
+        """Wait for half of the callers; if they do not come, fewer are expected from now on."""
+        half = (self._callers + 1) // 2
+        if len(self._queue) >= half:
+            return
+        are_here = asyncio.Event()
+        self._wanted = half, are_here
+        try:
+            async with asyncio.timeout(self._gather_for):
+                await are_here.wait()
+        except TimeoutError:
+            self._callers = len(self._queue) + self._sent
+        finally:
+            self._wanted = None
 
     async def _until_few_are_back(self, callers: int) -> None:
         """Give few callers some turns of the event loop, if short, to make their next requests."""

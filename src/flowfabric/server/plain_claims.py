@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 
 _MOST: Final = 10_000
+_lease_id: Final = attrgetter("lease_id")
 
 
 class PlainClaims:
@@ -41,5 +43,4 @@ class PlainClaims:
 
     def include(self, leases: Sequence[Lease]) -> bool:
         """Is each of the leases one of these claims?"""
-        known = self._lease_ids
-        return all(lease_id in known for lease_id in {each.lease_id for each in leases})
+        return self._lease_ids.keys() >= set(map(_lease_id, leases))

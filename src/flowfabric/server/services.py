@@ -30,6 +30,8 @@ from flowfabric.states import DerivedFlowState
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _PER_STATEMENT: Final = 500
+_GATHER_FOR: Final = 0.004
+"""Seconds that a statement waits for other clients at most: about as long as it takes itself."""
 _POLL: Final = 2.0
 _IDLE_WAITERS: Final = 256
 
@@ -53,12 +55,13 @@ class Services:
         """Did the sweeps of this process look lately for what is due? None if it has none."""
         # Callers may give the same id again, so no statement may rely on new ids.
         self._submits: Batcher[NewExecution, Created | Duplicate] = Batcher(
-            engine.create_execution, max_weight=_PER_STATEMENT
+            engine.create_execution, max_weight=_PER_STATEMENT, gather_for=_GATHER_FOR
         )
         self._minted: Batcher[NewExecution, Created | Duplicate] = Batcher(
             engine.create_execution,
             first_send=partial(engine.create_execution, fresh=True),
             max_weight=_PER_STATEMENT,
+            gather_for=_GATHER_FOR,
         )
         self._outcomes: OutcomeWaiter[ExecutionId, ExecutionOutcome] | None = None
         self._flows: FlowWaiter | None = None

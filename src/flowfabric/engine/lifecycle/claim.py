@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from flowfabric.counters import BUDGET_HITS, QUOTA_HITS
+from flowfabric.db.driver_uuid import DriverUUID
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.log_unknown_budgets import log_unknown_budgets
 from flowfabric.engine.lifecycle.sql.lease import (
@@ -143,7 +144,7 @@ async def claim(
     check_limit(limit, at_most=MAX_BATCH)
     if milliseconds(ttl) < 1:
         raise invalid_input("ttl", ttl, "must be positive")
-    lease_id = lease_id or uuid4()
+    lease_id = DriverUUID((lease_id or uuid4()).bytes)  # whose bytes are read for each lease
     for _ in range(_LOOKS):
         rows = await fetch_all(
             conn,

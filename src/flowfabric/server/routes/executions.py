@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Final, Literal
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from flowfabric.states import PublicState, Scope
 from flowfabric.tracing import with_context
 
 MAX_BATCH: Final = 1000
+_public_state: Final = attrgetter("public_state")
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,11 +253,10 @@ async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
     new = described if body.alike is None else _with_alike(described, body.alike)
     has_keys = any(each.idempotency_key for each in described)  # those alike have the key of one
     results = await _created(call, body, new, has_keys=has_keys)
-    waiting = PublicState.WAITING
-    if body.brief and all(
-        type(each) is Created and each.public_state is waiting for each in results
-    ):
-        return BatchAnswer(results=[], all_created=True)
+    if body.brief and set(map(type, results)) == {Created}:
+        states = list(map(_public_state, results))
+        if states.count(PublicState.WAITING) == len(states):
+            return BatchAnswer(results=[], all_created=True)
     return BatchAnswer(results=results)
 
 

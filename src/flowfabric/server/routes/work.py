@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,7 @@ from flowfabric.server.table import BATCH, CONTROL, NOTHING, Route, route
 from flowfabric.states import Scope
 
 MAX_BATCH: Final = 1000
+_repeated: Final = attrgetter("repeated")
 
 
 class RenewRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +198,8 @@ async def complete(call: ApiCall, body: CompletionsRequest) -> Completions:
     if not call.services.plain_claims.include(leases):
         await call.engine.dispatch()
         await _let_next_go(call, leases)
-    if body.brief and all(type(each) is Completed and not each.repeated for each in results):
+    all_completed = body.brief and set(map(type, results)) == {Completed}
+    if all_completed and not any(map(_repeated, results)):
         return Completions(results=[], all_completed=True)
     return Completions(results=results)
 
