@@ -26,10 +26,12 @@ from flowfabric.client.client import Client as AsyncClient
 from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
+from flowfabric.client.handle import new_handles
 from flowfabric.client.limits import Limits as AsyncLimits
 from flowfabric.client.limits import Quotas as AsyncQuotas
 from flowfabric.client.options import Options, each_option, of_call, options_of
 from flowfabric.client.schedules import Schedules as AsyncSchedules
+from flowfabric.engine.lifecycle.alike_batch import ids_of
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.engine.streams.frame import Frame
 from flowfabric.ids import ExecutionId
@@ -385,5 +387,5 @@ class Client(_Blocking[AsyncClient]):
             executions = client.executions_of(calls, options)
             answers = enqueue_blocking(conn, executions, engine=client.engine)
             self._loop.call(client.unserved.note, executions)
-            handles = client.handles(calls, executions, answers, committed=False)
+            handles = new_handles(client, calls, ids_of(executions), answers, committed=False)
         return [Handle(self._loop, handle) for handle in handles]

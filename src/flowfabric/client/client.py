@@ -31,6 +31,7 @@ from flowfabric.client.submit_alone import submit_alone
 from flowfabric.client.submits import PlainSubmit, Submits, executions_of
 from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.db.batcher import Batcher
+from flowfabric.engine.lifecycle.alike_batch import ids_of
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, as_uuid, check_name, check_type
 from flowfabric.limits import Debounce, Unique
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from flowfabric.engine.flows.new_flow import NewFlow
     from flowfabric.engine.flows.submission import FlowSubmitted
     from flowfabric.engine.journal.rewind_journal import ReplayFrom
-    from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution, OnConflict
+    from flowfabric.engine.lifecycle.create_execution import NewExecution, OnConflict
     from flowfabric.engine.operators.replay_flow import ReplayedFlow
     from flowfabric.engine.suspensions.send_signal import SignalAnswer
     from flowfabric.remote.engine_like import EngineLike
@@ -202,28 +203,32 @@ class Client(Searches):
         if not calls:
             return []
         await self.limits.store(calls)
-        executions: list[NewExecution] = []
-        if any(each.is_alone for each in options):
-            executions += self.executions_of(calls, options)
-            answers = await submit_alone(self.engine, executions, options, conn)
-            self.unserved.note(executions)
-            return self.handles(calls, executions, answers, committed=True)
+        made: list[Sequence[NewExecution]] = []
 
         def chunks() -> Iterator[Sequence[NewExecution]]:
-            for chunk in (slice(n, n + CHUNK) for n in range(0, len(calls), CHUNK)):
-                if chunk.start >= len(executions):
-                    home = executions[0].execution_id.partition_key if executions else None
-                    executions.extend(self.executions_of(calls[chunk], options[chunk], home))
-                yield executions[chunk]
+            for number, start in enumerate(range(0, len(calls), CHUNK)):
+                if number == len(made):
+                    home = made[0][0].execution_id.partition_key if made else None
+                    chunk = slice(start, start + CHUNK)
+                    made.append(self.executions_of(calls[chunk], options[chunk], home))
+                yield made[number]
 
-        if conn is not None:
-            executions += self.executions_of(calls, options)
-            answers = await enqueue(conn, executions, engine=self.engine)
+        is_alone = any(each.is_alone for each in options)
+        if is_alone or conn is not None:
+            executions = self.executions_of(calls, options)
+            made.append(executions)
+            if is_alone:
+                answers = await submit_alone(self.engine, executions, options, conn)
+            else:
+                answers = await enqueue(conn, executions, engine=self.engine)
         else:
             small = len(calls) <= CHUNK and not any(each.has_key for each in options)
             answers = await create_in_chunks(self.engine, chunks, in_one_statement=small)
-        self.unserved.note(executions)
-        return self.handles(calls, executions, answers, committed=conn is None)
+        own_ids: list[ExecutionId] = []
+        for chunk in made:
+            self.unserved.note(chunk)
+            own_ids += ids_of(chunk)
+        return new_handles(self, calls, own_ids, answers, committed=is_alone or conn is None)
 
     async def start(
         self,
@@ -375,23 +380,8 @@ class Client(Searches):
 
     def executions_of(
         self, calls: Sequence[Call[Any]], options: Sequence[Options], home: int | None = None
-    ) -> list[NewExecution]:
+    ) -> Sequence[NewExecution]:
         """The executions to create for these calls; raises `ValidationError`."""
         names = {"namespace": self.namespace, "creator": self.identity}
         partitions = self.engine.partitions
         return new_executions(calls, options, **names, partitions=partitions, home=home)
-
-    def handles(
-        self,
-        calls: Sequence[Call[R]],
-        executions: Sequence[NewExecution],
-        answers: list[Creation],
-        *,
-        committed: bool,
-    ) -> list[Handle[R]]:
-        """A handle for each call, on the execution that was created or found for it.
-
-        `committed` is False when the caller's own transaction is still to be committed. Raises the
-        first `IdempotencyConflict` among the answers.
-        """
-        return new_handles(self, calls, executions, answers, committed=committed)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
     from flowfabric.engine.journal.list_steps import StepPage
     from flowfabric.engine.journal.rewind_journal import ReplayFrom
-    from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
+    from flowfabric.engine.lifecycle.create_execution import Creation
     from flowfabric.engine.streams.frame import Frame
     from flowfabric.engine.suspensions.send_signal import SignalAnswer
 
@@ -281,7 +281,7 @@ def new_handle(
     *,
     committed: bool,
 ) -> Handle[R]:
-    """The handle of one call; as `Client.handles`. Without `own_id` it has no idempotency key."""
+    """The handle of one call; as `new_handles`. Without `own_id` it has no idempotency key."""
     if isinstance(answer, IdempotencyConflict):
         raise answer
     return Handle(
@@ -296,23 +296,26 @@ def new_handle(
 def new_handles(
     client: Client,
     calls: Sequence[Call[R]],
-    executions: Sequence[NewExecution],
+    own_ids: Sequence[ExecutionId],
     answers: list[Creation],
     *,
     committed: bool,
 ) -> list[Handle[R]]:
-    """A handle for each call; as `Client.handles`."""
+    """A handle for each call, on the execution that was created or found for it.
+
+    `own_ids` are those that were made for the calls; another one is that of an earlier submit.
+    `committed` is False when the caller's own transaction is still to be committed. Raises the
+    first `IdempotencyConflict` among the answers.
+    """
     readers = {call.task: call.task.read_result for call in calls}
     return [
         Handle(
             client,
             answer.execution_id,
             # A duplicate with the id made here is this submit, repeated after a lost answer.
-            created=answer.execution_id == execution.execution_id,
+            created=answer.execution_id == own_id,
             known_to_exist=committed,
             read_result=readers[call.task],
         )
-        for call, execution, answer in zip(
-            calls, executions, without_conflict(answers), strict=True
-        )
+        for call, own_id, answer in zip(calls, own_ids, without_conflict(answers), strict=True)
     ]

@@ -9,6 +9,7 @@ from flowfabric.app.check_call import check_call
 from flowfabric.app.task import Call
 from flowfabric.budgets import attach, budget_names
 from flowfabric.client.options import Options
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch, Pattern
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.ids import ExecutionId, key_partition, new_uuids, uuid_partition
 from flowfabric.limits import check_limit_key, quota_key_id, quota_policy_id
@@ -23,7 +24,7 @@ def new_executions(
     creator: str,
     partitions: int,
     home: int | None = None,
-) -> list[NewExecution]:
+) -> Sequence[NewExecution]:
     """The execution to create for each call: its options first, then the settings of its task.
 
     An execution that has a limit is in the partition of its key, unless it has an idempotency key.
@@ -33,9 +34,20 @@ def new_executions(
 
     Raises `ValidationError`.
     """
-    made: list[NewExecution] = []
     uuids = new_uuids(len(calls))
     shared = uuid_partition(uuids[0], partitions) if home is None else home
+    if len(calls) > 1 and _are_alike(calls, options):
+        [example] = new_executions(
+            calls[:1],
+            options[:1],
+            namespace=namespace,
+            creator=creator,
+            partitions=partitions,
+            home=shared,
+        )
+        homes = [example.execution_id.partition_key] * len(calls)
+        return AlikeBatch(Pattern(example), homes, uuids, [call.payload for call in calls])
+    made: list[NewExecution] = []
     first: NewExecution | None = None
     task = given = limit_key = None
     home = None
@@ -60,6 +72,18 @@ def new_executions(
             first = _new_execution(ExecutionId(home, uuid), call, each, namespace, creator)
         made.append(first)
     return made
+
+
+def _are_alike(calls: Sequence[Call[Any]], options: Sequence[Options]) -> bool:
+    """Do the executions of these calls differ in id and payload only?"""
+    for call in calls:
+        check_call(call)
+    task, limit_key, given = calls[0].task, calls[0].limit_key, options[0]
+    return (
+        given.key_for(task.kind) is None
+        and all(each is given for each in options)
+        and all(call.task is task and call.limit_key == limit_key for call in calls)
+    )
 
 
 def _new_execution(

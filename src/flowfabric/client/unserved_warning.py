@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from flowfabric.engine.lifecycle.alike_batch import examples_of
 from flowfabric.errors import FlowFabricError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class UnservedWarning:
     def note(self, executions: Sequence[NewExecution]) -> None:
         """These are submitted; needs a running event loop."""
         seen = self._seen
-        for new in executions:
+        for new in examples_of(executions):
             pair = (new.execution_kind, new.lane_id)
             if pair not in seen and len(seen) < _REMEMBERED:
                 seen.add(pair)

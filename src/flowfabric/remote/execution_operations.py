@@ -31,6 +31,7 @@ from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.joins import read_upstream_results
 from flowfabric.engine.journal import list_steps, read_compensation
 from flowfabric.engine.lifecycle import create_unique_execution, debounce_execution
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch, ids_of
 from flowfabric.engine.lifecycle.create_execution import Created, Creation, NewExecution
 from flowfabric.engine.operators import (
     cancel_execution,
@@ -117,15 +118,15 @@ _SHAPE: Final = attrgetter(
 
 def _batch(executions: Sequence[NewExecution]) -> dict[str, Any]:
     """The members of a batch. If all are alike, as usual, what they share is said once."""
-    first, *others = executions
-    shape = _SHAPE(first)
-    if any(_SHAPE(each) != shape for each in others):
-        return {"executions": [new_execution(each) for each in executions]}
-    alike = {
-        "ids_base64": pack_ids([each.execution_id for each in others]),
-        "inputs_base64": [each.input_payload for each in others],
-    }
-    return {"executions": [new_execution(first)], "alike": alike}
+    if type(executions) is AlikeBatch:
+        payloads = executions.payloads
+    else:
+        shape = _SHAPE(executions[0])
+        if any(_SHAPE(each) != shape for each in executions):
+            return {"executions": [new_execution(each) for each in executions]}
+        payloads = [each.input_payload for each in executions]
+    alike = {"ids_base64": pack_ids(ids_of(executions)[1:]), "inputs_base64": payloads[1:]}
+    return {"executions": [new_execution(executions[0])], "alike": alike}
 
 
 class ExecutionOperations:
@@ -161,9 +162,7 @@ class ExecutionOperations:
         answer: Any = _CREATIONS_ANSWER.decode(data)
         if answer.all_created:
             waiting = PublicState.WAITING
-            return [
-                Created(execution_id=each.execution_id, public_state=waiting) for each in executions
-            ]
+            return [Created(execution_id=each, public_state=waiting) for each in ids_of(executions)]
         return _CREATIONS.loaded(answer.results)
 
     create_unique_executions = remote(

@@ -62,7 +62,7 @@ def test_their_columns_are_those_of_the_same_executions_one_by_one(
     assert creation_columns(batch, fresh=fresh) == creation_columns(one_by_one, fresh=fresh)
     assert [each.input_payload for each in one_by_one] == [b"0", *PAYLOADS]
     assert [each.execution_id for each in one_by_one] == batch.execution_ids
-    assert batch[1:] == one_by_one[1:]
+    assert list(batch[1:]) == one_by_one[1:]
 
 
 def test_the_second_batch_of_a_pattern_shares_its_columns_and_nothing_else() -> None:
@@ -72,7 +72,7 @@ def test_the_second_batch_of_a_pattern_shares_its_columns_and_nothing_else() -> 
 
     columns = creation_columns(two)
 
-    assert columns == creation_columns(two[:])
+    assert columns == creation_columns(list(two))
     assert creation_columns(one, fresh=True) == before
 
 

@@ -54,9 +54,8 @@ class AlikeBatch(Sequence["NewExecution"]):
         uuids: Sequence[UUID],
         payloads: Sequence[bytes],
     ) -> None:
-        if payloads:
-            example = pattern.example
-            example.like(example.execution_id, max(payloads, key=len))  # which checks it
+        for each in _to_check(payloads):
+            pattern.example.like(pattern.example.execution_id, each)  # which checks it
         self.pattern = pattern
         self.homes, self.uuids, self.payloads = list(homes), list(uuids), list(payloads)
         self.are_distinct = len(set(map(_number, self.uuids))) == len(self.uuids)
@@ -67,10 +66,10 @@ class AlikeBatch(Sequence["NewExecution"]):
     @overload
     def __getitem__(self, at: int) -> NewExecution: ...
     @overload
-    def __getitem__(self, at: slice) -> list[NewExecution]: ...
-    def __getitem__(self, at: int | slice) -> NewExecution | list[NewExecution]:
+    def __getitem__(self, at: slice) -> AlikeBatch: ...
+    def __getitem__(self, at: int | slice) -> NewExecution | AlikeBatch:
         if isinstance(at, slice):
-            return [self[each] for each in range(*at.indices(len(self)))]
+            return AlikeBatch(self.pattern, self.homes[at], self.uuids[at], self.payloads[at])
         return self.pattern.example.like(self.execution_id(at), self.payloads[at])
 
     def execution_id(self, at: int) -> ExecutionId:
@@ -81,3 +80,20 @@ class AlikeBatch(Sequence["NewExecution"]):
     def execution_ids(self) -> list[ExecutionId]:
         """The ids of all, in their order."""
         return list(map(ExecutionId, self.homes, self.uuids))
+
+
+def _to_check(payloads: Sequence[bytes]) -> Sequence[bytes]:
+    """The longest one, if all are bytes."""
+    return [max(payloads, key=len)] if set(map(type, payloads)) == {bytes} else payloads
+
+
+def examples_of(executions: Sequence[NewExecution]) -> Sequence[NewExecution]:
+    """Executions that have all there is of kinds and lanes."""
+    return [executions.pattern.example] if type(executions) is AlikeBatch else executions
+
+
+def ids_of(executions: Sequence[NewExecution]) -> list[ExecutionId]:
+    """The ids of the executions, in their order."""
+    if type(executions) is AlikeBatch:
+        return executions.execution_ids
+    return [new.execution_id for new in executions]

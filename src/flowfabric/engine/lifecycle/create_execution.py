@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.alike_batch import AlikeBatch
+from flowfabric.engine.lifecycle.alike_batch import AlikeBatch, ids_of
 from flowfabric.engine.lifecycle.creation_columns import creation_columns
 from flowfabric.errors import IdempotencyConflict, ValidationError, invalid_input
 from flowfabric.ids import (
@@ -285,13 +285,8 @@ def creation_answers(
 ) -> list[Creation]:
     """The answers in the order given; the second execution of one id is a duplicate too."""
     if not rows and distinct(executions) is executions:
-        ids = (
-            executions.execution_ids
-            if type(executions) is AlikeBatch
-            else [new.execution_id for new in executions]
-        )
         waiting = PublicState.WAITING  # once: an enum looks its members up by Python code
-        return [Created(execution_id=each, public_state=waiting) for each in ids]
+        return [Created(execution_id=each, public_state=waiting) for each in ids_of(executions)]
     batch = distinct(executions)
     by_id = {batch[row.ordinal - 1].execution_id: row for row in rows}
     answered: set[ExecutionId] = set()
