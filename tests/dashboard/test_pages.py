@@ -293,7 +293,10 @@ async def test_an_approval_is_answered_and_a_token_is_shown_once(
             "1 open waitpoints have tokens of k1; some never expire"
             in (await person.get("/keys/rotate")).text
         )
-        assert '<td data-label="Open waitpoints">1</td>' in (await person.get("/keys")).text
+        assert (
+            '<td data-label="Open waitpoints"><span>1</span></td>'
+            in (await person.get("/keys")).text
+        )
         await _send(person, path, {"signal": "approved", "reason": "the goods came back"})
         assert await ff_engine.read_execution_state(x) is PublicState.RESUMABLE
         decided = await person.get(path)

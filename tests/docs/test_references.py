@@ -327,7 +327,7 @@ def test_the_blocking_client_has_the_same_methods() -> None:
     def methods(kind: type) -> set[str]:
         return {name for name in members(kind) if not name.startswith("_")}
 
-    inner = {"submit_with_options", "executions_of", "flow_of", "flow_handle", "handles", "parse"}
+    inner = {"submit_with_options", "executions_of", "flow_of", "flow_handle", "parse"}
     subscriptions = {name for name in methods(Client) if name.startswith("subscribe_")}
     assert methods(Client) - methods(sync.Client) == inner | subscriptions
     for ours, theirs in (
