@@ -30,14 +30,16 @@ NOTE_PAINTED: Final = """new MutationObserver((_, observer) => {
     }));
 }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-fitted"] });"""
 PAINTED: Final = "() => window.painted"
-RECOLOURED: Final = """() => new Promise((done) => {
+# Watched before anything changes: a change that came earlier would be waited for without end.
+WATCH_COLOURS: Final = """() => { window.recoloured = new Promise((done) => {
     const graph = document.querySelector("svg.graph .nodes");
     let began = 0;
     new MutationObserver(() => {
       if (!began) { began = performance.now(); }
       requestAnimationFrame(() => done(performance.now() - began));
     }).observe(graph, { subtree: true, attributes: true, attributeFilter: ["data-state"] });
-})"""
+}); }"""
+RECOLOURED: Final = "() => window.recoloured"
 
 
 async def graph(server: Served, engine: Engine) -> list[Line]:
@@ -98,10 +100,9 @@ async def _painted(url: str, engine: Engine, flow_id: UUID) -> list[Line]:
         painted = await (await page.wait_for_function(PAINTED, polling=100)).json_value()
         await page.locator("header[data-live=on]").wait_for()
         await page.wait_for_timeout(2_000)
-        hand = Hand(engine, LANE)
-        colours = page.evaluate_handle(RECOLOURED)
-        await hand.claim()
-        recoloured = await (await colours).json_value()
+        await page.evaluate(WATCH_COLOURS)
+        await Hand(engine, LANE).claim()
+        recoloured = await page.evaluate(RECOLOURED)
         await browser.close()
     return [
         Line(group="graph", what="painted after navigation", value=painted, unit="ms", bar=1_000),
