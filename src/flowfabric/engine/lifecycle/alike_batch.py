@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 from uuid import UUID
@@ -76,7 +77,7 @@ class AlikeBatch(Sequence["NewExecution"]):
         """The id of one of them."""
         return ExecutionId(self.homes[at], self.uuids[at])
 
-    @property
+    @cached_property
     def execution_ids(self) -> list[ExecutionId]:
         """The ids of all, in their order."""
         return list(map(ExecutionId, self.homes, self.uuids))
