@@ -66,6 +66,7 @@ async def test_a_caller_that_is_alone_does_not_wait_for_others() -> None:
     assert [await batcher.request(each) for each in range(3)] == [0, 1, 2]
 
 
+@pytest.mark.timing
 async def test_callers_that_do_not_come_back_are_waited_for_once() -> None:
     clock = asyncio.get_running_loop().time
     batcher: Batcher[int, int] = Batcher(echo, max_weight=500, gather_for=0.5)
